@@ -62,12 +62,24 @@ class Launcher:
 
 
 @frozen
+class Program:
+    """A command that starts the processes, and trains."""
+
+    title: str
+    commands: Mapping[str, str]
+    """What it is told to do, and what it trains then where that is no SFT; "" for SFT, or for what its flags say."""
+    tool: str = ""
+    """The record of its flags; "" where they are not read."""
+
+
+@frozen
 class Launchers:
     """The record."""
 
     source: str
     keys: Mapping[str, Key]
     launchers: Mapping[str, Launcher]
+    programs: Mapping[str, Program]
 
 
 @frozen
@@ -184,6 +196,8 @@ class Case:
     """The key that gets the value, where it is not the place of the fault."""
     rename: str = ""
     remove: bool = False
+    level_of_others: Literal["error", "warning"] | None = None
+    """Its severity in files of programs that hand some of it on to the Trainer; None for the rule's."""
 
 
 @frozen
@@ -198,6 +212,86 @@ class TabledRule:
     cases: tuple[Case, ...]
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By tool, the types of keys whose values it judges."""
+
+
+@frozen
+class Meaning:
+    """What a setting of a tool is as settings of ours, where it holds what is said here."""
+
+    at: Held
+    where: tuple[Held, ...] = ()
+    unless: tuple[Held, ...] = ()
+    gives: Mapping[str, bool | int | str] = field(default_factory=dict)
+    """Values by our keys."""
+    moves: str = ""
+    """Which way it moves an estimate that leaves it out; "" where `gives` is all of it."""
+
+
+@frozen
+class Tool:
+    """What each key of a program's files is for us."""
+
+    source: str
+    version: str
+    reads: tuple[str, ...]
+    """Read under their own names."""
+    no_effect: tuple[str, ...]
+    """Neither memory nor the time of a step follows from them."""
+    others: tuple[str, ...] = ()
+    """Of all keys, those that its own schema has not: of plugins, of other releases."""
+    same: Mapping[str, str] = field(default_factory=dict)
+    """What a setting is called here, by what it is called there."""
+    defaults: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    """What counts where a file says nothing, by our keys."""
+    unmodelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Keys by the way they move what is estimated without them."""
+    means: tuple[Meaning, ...] = ()
+
+    @property
+    def ways(self) -> Mapping[str, str]:
+        """Return which way a key that is not modelled moves an estimate."""
+        return {key: way for way, keys in self.unmodelled.items() for key in keys}
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Return all keys that it says something of."""
+        return frozenset({*self.reads, *self.no_effect, *self.same, *self.ways})
+
+
+@frozen
+class Sign:
+    """By what a tool's file is known."""
+
+    title: str
+    keys: tuple[str, ...]
+    """All of them are there."""
+    like: str = ""
+    """A regular expression of what the first of them holds."""
+    kind: str = ""
+    """Whose settings they are read as; "" where the file is known, and not read."""
+    tool: str = ""
+    """The record of its keys."""
+    suffixes: tuple[str, ...] = (".json", ".yaml", ".yml")
+
+
+@frozen
+class Signs:
+    """The record: the first that is met counts."""
+
+    source: str
+    sign: tuple[Sign, ...]
+
+
+@cache
+def signs() -> tuple[Sign, ...]:
+    """Return by what each tool's files are known, the surest first."""
+    return build(Signs, read("configs", "signs"), "configs/signs").sign
+
+
+@cache
+def tool(name: str) -> Tool:
+    """Return what the keys of a tool's files are for us."""
+    return build(Tool, read("configs/tools", name), f"configs/tools/{name}")
 
 
 @cache
@@ -224,6 +318,11 @@ def known_keys(tool: str) -> KnownKeys:
 def launchers() -> Mapping[str, Launcher]:
     """Return the flags of each launcher, by its name."""
     return _launchers().launchers
+
+
+def programs() -> Mapping[str, Program]:
+    """Return the programs that start and train, by their name; a package's modules by its."""
+    return _launchers().programs
 
 
 @cache

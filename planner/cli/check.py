@@ -95,6 +95,14 @@ def _asked_of(flags: dict[str, Any]) -> Any:
     help="Also write it in that format into a file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(("error", "warning")),
+    default="error",
+    show_default=True,
+    help="What makes it exit 4.",
+)
+@click.option("--require-gpu", is_flag=True, help="Of a configuration: assume no GPU.")
 def check(
     files: tuple[str, ...],
     format_name: str,
@@ -117,11 +125,15 @@ def check(
     from planner.gate.judge import Wishes, judge_files
     from planner.gate.limits import GROWTH, read_growth, read_limit
 
-    command = wished.pop("command")
+    command, fail_on = wished.pop("command"), wished.pop("fail_on")
     if not files and command is None:
         raise InvalidInputError("nothing to check", hint="give a FILE or --command", field="FILE")
     written = [_target(text) for text in also]
     asked = _asked_of(wished)
+    if wished.pop("require_gpu") and not asked.cluster.keys() & {"gpu", "instance"}:
+        raise InvalidInputError(
+            "no GPU is named", hint="--gpu h100, or --instance", field="--require-gpu"
+        )
     baseline, growth = wished.pop("baseline"), wished.pop("max_growth")
     if growth is not None and baseline is None:
         raise InvalidInputError(
@@ -144,7 +156,8 @@ def check(
     click.echo(_render("json" if as_json else format_name, verdicts, shown=True), color=color())
     if not all(verdict.fits for verdict in verdicts):
         sys.exit(EXIT_NOTHING_FITS)
-    if any(verdict.broken for verdict in verdicts):
+    levels = {check.level for verdict in verdicts for check in verdict.checks}
+    if "error" in levels or fail_on in levels:
         sys.exit(EXIT_BROKEN)
 
 

@@ -1,21 +1,25 @@
 """What files say of adapters -> the recipe's method: PEFT's own calls, and the words of TRL, axolotl and LLaMA-Factory."""
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
-from planner.configs.found import ADAPTERS, TRAINER, Found, Setting, Setup
+from planner.configs.found import ADAPTERS, TRAINER, Found, Setup
 
-_KINDS = ("adapter", "finetuning_type")
-"""Axolotl's word, and LLaMA-Factory's, whose default is lora."""
-_TARGETS = ("lora_target", "lora_target_modules", "target_modules")
-_DOUBLE = ("bnb_4bit_use_double_quant", "use_bnb_nested_quant", "double_quantization")
+_DOUBLE = (
+    *("double_quantization", "bnb_4bit_use_double_quant", "use_bnb_nested_quant"),
+    "bnb_config_kwargs.bnb_4bit_use_double_quant",
+)
 _ALL = {"all", "all-linear"}
+_LINEAR = re.compile(r"(?:\(([\w|]{1,80})\)|\b(\w{1,40}))(_proj|_attn|_fc)\b")
+"""Names of layers in a pattern of several: q_proj, or (q|k)_proj."""
 
 
 def adapter_fields(setup: Setup) -> dict[str, Any]:
     """Return method and adapters as a recipe has them, {} for full training.
 
-    Source: peft, LoraConfig (0.18.0); axolotl, utils/schemas/peft.py (0.13); LLaMA-Factory, hparams/finetuning_args.py,
-    model_args.py (0.9.5); trl, trainer/model_config.py (1.5).
+    Source: peft, LoraConfig (0.18.0); axolotl, utils/schemas/peft.py (0.19); LLaMA-Factory, hparams/finetuning_args.py,
+    model_args.py (0.9.5); trl, trainer/model_config.py (1.16).
     """
     every = setup.of(TRAINER, ADAPTERS)
     said = [each for each in every if _has_adapters(each)]
@@ -26,7 +30,7 @@ def adapter_fields(setup: Setup) -> dict[str, Any]:
     if bits and any(each.truth(*_DOUBLE) for each in every):
         lora["double_quantization"] = True
     for found in said:
-        rank = found.whole("lora_rank", "lora_r", "r")
+        rank = found.whole("lora_r", "r")
         if rank:
             lora["rank"] = rank
         targets = _targets(found)
@@ -35,20 +39,9 @@ def adapter_fields(setup: Setup) -> dict[str, Any]:
     return {"method": "qlora" if bits else "lora", "lora": lora}
 
 
-def unmodelled(setup: Setup) -> Setting | None:
-    """Return where another way to train a part of the weights is asked for, which is not estimated."""
-    kinds = setup.settings(TRAINER, *_KINDS)
-    return next((each for each in kinds if each.text and each.text not in {*_LORA, "full"}), None)
-
-
-_LORA = ("lora", "qlora")
-
-
 def _has_adapters(found: Found) -> bool:
-    if found.kind == ADAPTERS:
-        return found.get("adapters") is not None
-    kind = found.get(*_KINDS)
-    return (kind is not None and kind.text in _LORA) or found.truth("use_peft")
+    adapters = found.counting("adapters")
+    return (adapters is not None and bool(adapters.text)) or found.truth("use_peft")
 
 
 def _bits(found: Found) -> int | None:
@@ -60,11 +53,17 @@ def _bits(found: Found) -> int | None:
 
 
 def _targets(found: Found) -> str | list[str] | None:
-    if found.truth("lora_target_linear"):
-        return "all-linear"
-    setting = found.get(*_TARGETS)
+    setting = found.get("lora_target", "lora_target_modules", "target_modules")
     if setting is None:
         return None
     named = setting.value if isinstance(setting.value, list) else setting.text.split(",")
     names = [str(name).strip() for name in named if str(name).strip()]
+    if any(not name.replace(".", "").isidentifier() and name not in _ALL for name in names):
+        names = list(dict.fromkeys(_in_pattern(setting.text or " ".join(names))))
     return "all-linear" if set(names) & _ALL else (names or None)
+
+
+def _in_pattern(text: str) -> Iterator[str]:
+    """Yield the layers that a regular expression names; nobody's expression is run."""
+    for several, one, ending in _LINEAR.findall(text):
+        yield from (f"{name}{ending}" for name in (several or one).split("|") if name)

@@ -5,7 +5,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
+from planner.configs.recognise import recognise
 from planner.configs.rules.base import Edit
+from planner.core.errors import PlannerError
 
 _VALUE = r"\"[^\"]*\"|'[^']*'|[^\s,})#\\]+"
 _ORDER = ("set", "rename", "remove")
@@ -28,8 +30,11 @@ def mended(texts: Mapping[str, str], edits: Iterable[Edit]) -> dict[str, str]:
 
 
 def patch(texts: Mapping[str, str], edits: Iterable[Edit]) -> str:
-    """Return a unified difference that mends what a change of a line mends; "" for none."""
-    after = mended(texts, edits)
+    """Return a unified difference that mends what a change of a line mends; "" for none.
+
+    Each change is made to a copy first, which is read again: it may change its own setting alone.
+    """
+    after = mended(texts, [each for each in edits if _is_read_so(texts, each)])
     parts = (
         difflib.unified_diff(
             text.splitlines(keepends=True),
@@ -41,6 +46,32 @@ def patch(texts: Mapping[str, str], edits: Iterable[Edit]) -> str:
         for file, text in texts.items()
     )
     return "".join(line if line.endswith("\n") else f"{line}\n" for part in parts for line in part)
+
+
+def _is_read_so(texts: Mapping[str, str], edit: Edit) -> bool:
+    """Return whether a changed file is read as before but for what was to change."""
+    file, setting = edit.setting.file, edit.setting
+    after = mended({file: texts[file]}, [edit])[file] if file in texts else ""
+    try:
+        old, new = _values(texts[file], file), _values(after, file)
+    except (PlannerError, KeyError):
+        return False
+    own = {setting.name, edit.value if edit.action == "rename" else setting.name}
+    changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+    is_alone = all(key[1].rpartition(".")[2] in own for key in changed)
+    wanted = edit.value.strip("\"'").lower()
+    is_set = edit.action != "set" or any(str(new.get(key)).lower() == wanted for key in changed)
+    return bool(changed) and is_alone and (is_set or setting.value is True)
+
+
+def _values(text: str, file: str) -> dict[tuple[int, str], object]:
+    """Return what a file says, by its parts and the tool's own keys."""
+    return {
+        (number, each.key): each.value
+        for number, found in enumerate(recognise(text, file))
+        for each in found.settings.values()
+        if not isinstance(each.value, dict) and each.key != "script"
+    }
 
 
 def _apply(lines: list[str], edit: Edit) -> None:

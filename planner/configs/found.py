@@ -13,6 +13,9 @@ MEGATRON, TORCHTITAN = "megatron", "torchtitan"
 ADAPTERS = "adapters"
 """PEFT's, and the quantisation of the frozen weights."""
 
+READ = frozenset({DEEPSPEED, ACCELERATE, TRAINER, LAUNCH, MEGATRON, TORCHTITAN, ADAPTERS})
+"""Whose files are read; others' are known."""
+
 UNKNOWN = object()
 """The value of a setting that is only known when the script runs."""
 
@@ -81,13 +84,17 @@ class Found:
     file: str
     kind: str
     settings: Mapping[str, Setting]
-    """By their key, sections too."""
+    """By their key, sections too; those of a tool with other words for ours by our key, too."""
     repeated: tuple[Setting, ...] = ()
     """Keys that stand twice: the earlier of the two."""
     is_whole: bool = True
     """Whether all settings were seen; else defaults cannot be told from what was hidden."""
     is_command: bool = False
     """Read from a command line."""
+    tool: str = ""
+    """Whose words they are: a record of `data/configs/tools`."""
+    defaults: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    """What counts where they say nothing, by our keys."""
 
     def get(self, *keys: str) -> Setting | None:
         """Return the first of these settings that is there."""
@@ -103,10 +110,17 @@ class Found:
         setting = self.get(*keys)
         return None if setting is None else setting.whole
 
+    def counting(self, key: str) -> Setting | None:
+        """Return what counts of a key of ours: what is said, or the tool's default where all is seen; None for neither."""
+        setting = self.settings.get(key)
+        if setting is not None or not self.is_whole or key not in self.defaults:
+            return setting
+        return Setting(key=key, value=self.defaults[key], line=0, file=self.file)
+
     def section(self, prefix: str) -> Iterator[Setting]:
         """Yield the settings right inside a section; "" for the top."""
         for key, setting in self.settings.items():
-            if key.rpartition(".")[0] == prefix:
+            if key.rpartition(".")[0] == prefix and key == setting.key:
                 yield setting
 
     def inside(self, prefix: str, kind: str) -> "Found":

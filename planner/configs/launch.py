@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import PurePosixPath
 
-from planner.catalog.configs import Launcher, launchers, trainer_fields
-from planner.configs.found import LAUNCH, MEGATRON, TORCHTITAN, TRAINER, UNKNOWN, Found
-from planner.configs.shell import Word, read_commands
+from planner.catalog.configs import Launcher, Program, launchers, programs, trainer_fields
+from planner.configs.commands import Command, read_commands
+from planner.configs.found import ACCELERATE, LAUNCH, MEGATRON, TORCHTITAN, TRAINER, UNKNOWN, Found
+from planner.configs.shell import Word
+from planner.configs.tools import in_our_words, trainers_tool
 from planner.configs.tree import Tree
 
 PYTHONS = ("python", "python3")
@@ -22,7 +25,12 @@ _MODULES = {
 STARTERS = frozenset({"srun", "mpirun", "mpiexec"})
 """Start a command several times."""
 _NO_FLAGS = Launcher(version="", values=("-m", "-c"), switches=("-u",))
-_OF_MEGATRON = frozenset({"num_layers", "tensor_model_parallel_size", "micro_batch_size"})
+_OF_MEGATRON = frozenset(
+    {"num_layers", "tensor_model_parallel_size", "micro_batch_size", "max_position_embeddings"}
+)
+_TRAINS_MEGATRON = frozenset({"train_iters", "train_samples", "lr", "global_batch_size"})
+_FEWEST = 2
+"""Of Megatron's flags in its command."""
 _OF_TRAINER = frozenset({"output_dir", "per_device_train_batch_size"})
 """Flags by which a script's arguments are known for TrainingArguments, with its defaults."""
 _TITAN = ("--parallelism.", "--training.")
@@ -52,13 +60,28 @@ def read_launches(text: str, file: str) -> tuple[Found, ...]:
         ValueError: it is no script that a launch stands in.
     """
     job = tuple(_header(text))
-    every = (found for words in read_commands(text) for found in _launch(words, file, job))
+    given = [*_of_slurm(job)]
+    every = (found for each in read_commands(text, given) for found in _launch(each, file, job))
     return tuple(islice(every, _MOST))
 
 
-def _launch(words: Sequence[Word], file: str, job: Sequence[_Said]) -> Iterator[Found]:
+def _of_slurm(job: Sequence[_Said]) -> Iterator[Word]:
+    """Yield the variables that Slurm sets by the header of a job."""
+    for name, value, line in job:
+        for variable in _VARIABLES.get(name, ()):
+            yield Word(text=f"{variable}={value}", line=line)
+
+
+_VARIABLES = {
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "gpus_per_node": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+}
+
+
+def _launch(command: Command, file: str, job: Sequence[_Said]) -> Iterator[Found]:
     """Yield the launcher's settings and the script's, where a command starts a script."""
-    start = next((at for at, word in enumerate(words) if _program(word) in _PROGRAMS), None)
+    words = command.words
+    start = _start(words)
     if start is None:
         return
     launcher, rest = _launcher(words[start:])
@@ -67,6 +90,15 @@ def _launch(words: Sequence[Word], file: str, job: Sequence[_Said]) -> Iterator[
     tree = Tree(file)
     tree.add("launcher", launcher, words[start].line)
     _before(tree, words[:start], job)
+    for word in command.unexported:
+        name, _, value = word.text.partition("=")
+        tree.add(f"unexported.{name}", value, word.line)
+    if not command.is_sure:
+        tree.add("branch", value=True, line=words[start].line)
+    known = programs().get(launcher)
+    if known is not None:
+        yield from _of_program(known, launcher, rest, tree)
+        return
     script, arguments = _flags(tree, rest, launchers().get(launcher, _NO_FLAGS), launcher)
     if script is None:
         return
@@ -74,19 +106,43 @@ def _launch(words: Sequence[Word], file: str, job: Sequence[_Said]) -> Iterator[
     for word in arguments:
         if word.text.startswith("--") and f"told.{_key(word.text)}" not in tree.settings:
             tree.add(f"told.{_key(word.text)}", word.text, word.line)
-    yield Found(
-        file=file,
-        kind=LAUNCH,
-        settings=tree.settings,
-        is_command=True,
-        is_whole="hidden" not in tree.settings,
-    )
+    is_whole = "hidden" not in tree.settings and command.is_sure
+    launch = tree.found(LAUNCH, is_whole=is_whole, is_command=True)
+    yield replace(in_our_words(launch, ACCELERATE), tool="")
     told = _told(script, arguments, file)
     if told is not None:
         yield told
 
 
-_PROGRAMS = frozenset({*PYTHONS, "torchrun", "accelerate", "deepspeed"})
+def _of_program(
+    known: Program, launcher: str, words: Sequence[Word], tree: Tree
+) -> Iterator[Found]:
+    """Yield what a program of its own is told, which starts the processes itself."""
+    config = next((each for each in words if each.text.endswith((".yaml", ".yml", ".json"))), None)
+    if config is not None:
+        tree.add("config", config.text, config.line)
+    tree.add("command", words[0].text, words[0].line)
+    tree.add("script", launcher, words[0].line)
+    yield tree.found(LAUNCH, is_command=True)
+    arguments = _arguments(words[1:], tree.file)
+    if not known.tool:
+        yield arguments.found(known.title, is_command=True)
+    elif arguments.settings:
+        if method := known.commands[words[0].text]:
+            arguments.add("method", method, words[0].line)
+        is_whole = all(word.is_known for word in words) and config is None
+        found = arguments.found(TRAINER, is_whole=is_whole, is_command=True)
+        yield in_our_words(found, known.tool)
+
+
+def _start(words: Sequence[Word]) -> int | None:
+    """Return where the launcher stands: behind the -- of a program that hands it on, else the first."""
+    places = [at for at, word in enumerate(words) if _program(word) in _PROGRAMS]
+    handed = (at for at in places if at and words[at - 1].text == "--")
+    return next(handed, places[0] if places else None)
+
+
+_PROGRAMS = frozenset({*PYTHONS, "torchrun", "accelerate", "deepspeed", *programs()})
 
 
 def _program(word: Word) -> str:
@@ -100,6 +156,9 @@ def _launcher(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
     if name == "accelerate":
         is_launch = bool(rest) and rest[0].text == "launch"
         return ("accelerate", rest[1:]) if is_launch else ("", rest)
+    if name in programs():
+        is_command = bool(rest) and rest[0].text in programs()[name].commands
+        return (name, rest) if is_command else ("", rest)
     if name not in PYTHONS:
         return name, rest
     for at, word in enumerate(rest):
@@ -107,6 +166,8 @@ def _launcher(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
             module = rest[at + 1].text
             if module in _MODULES:
                 return _MODULES[module], rest[at + 2 :]
+            if (package := module.partition(".")[0]) in programs():
+                return package, rest[at + 1 :]
         if not word.text.startswith("-"):
             break
     return "python", rest
@@ -138,6 +199,9 @@ def _flags(
             break
         if not word.is_known and not word.text.strip("$@*"):
             tree.add("hidden", UNKNOWN, word.line)
+            after = _key(words[at + 1].text) if at + 1 < len(words) else "-"
+            if after not in values | switches and words[-1].text[:1] != "-":
+                return word, words[at + 1 :]
             at += 1
             continue
         if not word.text.startswith("-"):
@@ -165,6 +229,30 @@ def _key(flag: str) -> str:
 
 def _told(script: Word, words: Sequence[Word], file: str) -> Found | None:
     """Return what a script's own arguments say, where they are those of a known one."""
+    tree = _arguments(words, file)
+    kind = _kind(tree, words)
+    if not kind:
+        return None
+    if kind == MEGATRON and not tree.settings.keys() & _TRAINS_MEGATRON:
+        tree.add("method", "inference", script.line)
+    tree.add("script", script.text, script.line)
+    is_whole = bool(tree.settings.keys() & _OF_TRAINER) and all(word.is_known for word in words)
+    found = tree.found(kind, is_whole=is_whole, is_command=True)
+    return in_our_words(found, trainers_tool(tree.settings) if kind == TRAINER else kind)
+
+
+def _kind(tree: Tree, words: Sequence[Word]) -> str:
+    """Return whose arguments these are; "" for nobody's that is known."""
+    keys = tree.settings.keys()
+    if len(keys & _OF_MEGATRON) >= _FEWEST:
+        return MEGATRON
+    if any(word.text.startswith(_TITAN) for word in words):
+        return TORCHTITAN
+    return TRAINER if keys & trainer_fields().names else ""
+
+
+def _arguments(words: Sequence[Word], file: str) -> Tree:
+    """Return the flags of a script, each with its values."""
     tree = Tree(file)
     at = 0
     while at < len(words):
@@ -182,18 +270,7 @@ def _told(script: Word, words: Sequence[Word], file: str) -> Found | None:
             given.append(words[at])
             at += 1
         tree.add(key, _value(given), word.line)
-    name = PurePosixPath(script.text).name
-    if name.startswith("pretrain_") and tree.settings.keys() & _OF_MEGATRON:
-        kind = MEGATRON
-    elif any(word.text.startswith(_TITAN) for word in words):
-        kind = TORCHTITAN
-    elif tree.settings.keys() & trainer_fields().names:
-        kind = TRAINER
-    else:
-        return None
-    tree.add("script", script.text, script.line)
-    is_whole = bool(tree.settings.keys() & _OF_TRAINER) and all(word.is_known for word in words)
-    return tree.found(kind, is_whole=is_whole, is_command=True)
+    return tree
 
 
 def _value(given: Sequence[Word]) -> object:

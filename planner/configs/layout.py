@@ -1,5 +1,6 @@
 """What a setup amounts to, as the planner's request: recipe and strategy, as far as its files say."""
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from planner.catalog.configs import trainer_fields
@@ -18,7 +19,6 @@ from planner.configs.found import (
 from planner.configs.meaning import (
     BLOCK,
     CHECKPOINTING,
-    LENGTHS,
     fsdp_option,
     fsdp_sections,
     is_deepspeed,
@@ -33,9 +33,9 @@ from planner.domain.recompute_modules import MODULES
 
 Fields: TypeAlias = dict[str, Any]
 
+_OFFLOADS = frozenset({"optimizer", "optimizer+parameters"})
 _ALL = 3
 """The stage that divides parameters too."""
-_FUSED_LOSS = ("use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy")
 
 
 def framework(setup: Setup) -> str:
@@ -61,15 +61,16 @@ def recipe_fields(setup: Setup) -> Fields:
     length = _length(setup)
     if length:
         fields["sequence_length"] = length
-    if any(each.truth for each in setup.settings(TRAINER, "flash_attention")):
-        fields["attention"] = "flash"
-    if any(found.truth(name) for found in setup.of(TRAINER) for name in _FUSED_LOSS):
-        fields["loss"] = "fused"
-    for setting in setup.settings(TRAINER, "attn_implementation", "flash_attn"):
+    for loss in ("fused", "chunked"):
+        if any(found.truth(f"{loss}_loss") for found in setup.found):
+            fields["loss"] = loss
+    for setting in setup.settings(TRAINER, "attn_implementation"):
         if setting.text in trainer_fields().attentions:
             fields["attention"] = trainer_fields().attentions[setting.text]
-    if any(each.truth for each in setup.settings(TRAINER, "torch_compile")):
+    if any(found.truth("torch_compile") for found in setup.found):
         fields["compile"] = True
+    for setting in setup.settings(TRAINER, "weights"):
+        fields["weights_dtype"] = setting.text
     return fields | adapter_fields(setup)
 
 
@@ -80,12 +81,7 @@ def _precision(setup: Setup) -> str:
     for found in setup.of(TORCHTITAN):
         is_full = found.get("training.mixed_precision_param")
         return "fp32" if is_full is not None and is_full.text == "float32" else "bf16-mixed"
-    names = [
-        name
-        for name in ("bf16", "fp16")
-        for found in setup.of(TRAINER, DEEPSPEED, MEGATRON)
-        if found.truth(f"{name}.enabled" if found.kind == DEEPSPEED else name)
-    ]
+    names = list(_half_precisions(setup))
     mixed = [
         setting.text
         for kind in (LAUNCH, ACCELERATE)
@@ -95,32 +91,64 @@ def _precision(setup: Setup) -> str:
     named = [*names, *mixed]
     if named:
         return named[0] if named[0] == "fp8" else f"{named[0]}-mixed"
+    if unread_precision(setup) is not None:
+        return ""
     if any(each.truth for each in setup.settings(TRAINER, "tf32")):
         return "tf32"
-    is_said = bool(setup.of(TRAINER, MEGATRON)) or any(
+    is_said = bool(setup.of(TRAINER, MEGATRON, DEEPSPEED)) or any(
         setup.settings(ACCELERATE, "mixed_precision")
     )
     return "fp32" if is_said else ""
 
 
+def _half_precisions(setup: Setup) -> Iterator[str]:
+    """Yield the formats that are on: what is said before what a tool does by default."""
+    every = setup.of(TRAINER, DEEPSPEED, MEGATRON)
+    for found in every:
+        for name in ("bf16", "fp16"):
+            if found.truth(f"{name}.enabled" if found.kind == DEEPSPEED else name):
+                yield name
+    for found in every:
+        default = found.counting("bf16")
+        if default is not None and default.line == 0 and default.truth:
+            yield "bf16"
+
+
+def unread_precision(setup: Setup) -> Setting | None:
+    """Return where a format is on or off by what only the run knows, or another program fills in."""
+    settings = (
+        each
+        for found in setup.of(TRAINER, DEEPSPEED, MEGATRON)
+        for name in ("bf16", "fp16")
+        if (each := found.get(f"{name}.enabled" if found.kind == DEEPSPEED else name)) is not None
+        and each.truth is None
+        and each.value is not None
+        and not (each.is_auto and setup.of(TRAINER))
+    )
+    return next(settings, None)
+
+
+def optimizer_setting(setup: Setup) -> Setting | None:
+    """Return where an optimizer is named."""
+    of_deepspeed = setup.settings(DEEPSPEED, "optimizer.type")
+    others = (each for found in setup.found if (each := found.get("optim")) is not None)
+    return next(of_deepspeed, None) or next(others, None)
+
+
 def _optimizer(setup: Setup) -> str:
-    known = trainer_fields().optimizers
-    for found in setup.of(DEEPSPEED):
-        kind = found.get("optimizer.type")
-        if kind is not None:
-            return known.get(kind.text.lower(), "")
-    for setting in setup.settings(TRAINER, "optim", "optimizer"):
-        return known.get(setting.text, "")
-    return ""
+    said = optimizer_setting(setup)
+    return "" if said is None else trainer_fields().optimizers.get(said.text.lower(), "")
 
 
 def _length(setup: Setup) -> int | None:
     of_titan = [each.whole for each in setup.settings(TORCHTITAN, "training.seq_len")]
     of_megatron = [each.whole for each in setup.settings(MEGATRON, "seq_length")]
-    of_trainer = [each.whole for each in setup.settings(TRAINER, *LENGTHS)]
+    of_trainer = [
+        each.whole for found in setup.of(TRAINER) if (each := found.counting("max_length"))
+    ]
     blocks = [each.whole for each in setup.settings(TRAINER, BLOCK)]
     blocks = [min(each, learned_positions(setup) or each) for each in blocks if each]
-    said = (*of_titan, *of_megatron, *of_trainer, *blocks)
+    said = (*of_titan, *of_megatron, *blocks, *of_trainer)
     return next((each for each in said if each and each > 0), None)
 
 
@@ -142,11 +170,9 @@ def strategy_fields(setup: Setup, gpus: int, nodes: int) -> Fields:
 
 
 def _recomputes(setup: Setup) -> bool:
-    """Return whether activations are recomputed, as LLaMA-Factory does unless told otherwise."""
-    for found in setup.of(TRAINER):
-        if found.get("finetuning_type") is not None:
-            return not found.truth("disable_gradient_checkpointing")
-    by_trainer = any(each.truth for each in setup.settings(TRAINER, *CHECKPOINTING))
+    """Return whether activations are recomputed, as some tools do unless told otherwise."""
+    said = (each.counting(name) for each in setup.of(TRAINER) for name in CHECKPOINTING)
+    by_trainer = any(each is not None and each.truth for each in said)
     options = (
         fsdp_option(found, prefix, "activation_checkpointing")
         for found, prefix in fsdp_sections(setup)
@@ -161,6 +187,7 @@ def _data_parallel(setup: Setup, gpus: int, nodes: int, divided: Sizes | None) -
         fields = {
             "tensor_parallel_size": size(divided.tensor),
             "context_parallel_size": size(divided.context) * size(divided.sequence),
+            "expert_parallel_size": size(divided.expert),
         }
         if size(divided.replicas) > 1:
             fields["data_parallel_replicate_size"] = size(divided.replicas)
@@ -185,6 +212,9 @@ def _offload(setup: Setup, stage: int) -> str:
         )
         for what in ("param", "optimizer")
     }
+    said = next(setup.settings(TRAINER, "offload"), None)
+    if said is not None and said.text in _OFFLOADS:
+        return said.text
     if devices["param"] and stage == _ALL:
         return "optimizer+parameters"
     return "optimizer" if devices["optimizer"] and stage > 0 else "none"
@@ -221,7 +251,7 @@ def _batch(setup: Setup, ranks: int) -> tuple[int | None, int | None]:
     """Return micro-batch and accumulation: DeepSpeed's numbers, or the training arguments'."""
     micro = steps = None
     for trainer in setup.of(TRAINER):
-        micro = trainer.whole("micro_batch_size") or _whole(trainer, "per_device_train_batch_size")
+        micro = _whole(trainer, "per_device_train_batch_size")
         steps = _whole(trainer, "gradient_accumulation_steps")
     for found in setup.of(DEEPSPEED):
         micro = found.whole("train_micro_batch_size_per_gpu") or micro
@@ -237,11 +267,8 @@ def _batch(setup: Setup, ranks: int) -> tuple[int | None, int | None]:
 
 
 def _whole(trainer: Found, name: str) -> int | None:
-    setting: Setting | None = trainer.get(name)
-    if setting is not None:
-        return setting.whole
-    default = trainer_fields().defaults[name]
-    return int(default) if trainer.is_whole else None
+    setting = trainer.counting(name)
+    return None if setting is None else setting.whole
 
 
 def _megatron(divided: Sizes, gpus: int) -> Fields:
@@ -253,6 +280,7 @@ def _megatron(divided: Sizes, gpus: int) -> Fields:
         "pipeline_parallel_size": size(divided.pipeline),
         "context_parallel_size": size(divided.context),
         "expert_parallel_size": size(divided.expert),
+        **_expert_tensor(divided),
         "sequence_parallel": found.truth("sequence_parallel") and size(divided.tensor) > 1,
         "zero_stage": 1 if found.truth("use_distributed_optimizer") else 0,
         "micro_batch_size": micro,
@@ -266,6 +294,12 @@ def _megatron(divided: Sizes, gpus: int) -> Fields:
     if chunks and chunks > 1:
         fields |= {"virtual_pipeline_size": chunks, "pipeline_schedule": "interleaved-1f1b"}
     return fields
+
+
+def _expert_tensor(divided: Sizes) -> Fields:
+    """Return over how many GPUs each expert is divided, where there are experts to divide."""
+    is_said = divided.expert_tensor is not None and size(divided.expert) > 1
+    return {"expert_tensor_parallel_size": size(divided.expert_tensor)} if is_said else {}
 
 
 def _granularity(found: Found) -> str:
@@ -286,7 +320,7 @@ def _torchtitan(divided: Sizes, gpus: int) -> Fields:
     found = divided.found
     ranks = max(1, gpus // divided.model_parallel)
     replicas = size(divided.replicas)
-    local = found.whole("training.local_batch_size", "training.batch_size") or 8
+    local = found.whole("training.local_batch_size") or 8
     total = found.whole("training.global_batch_size")
     stages = size(divided.pipeline)
     micro = (
@@ -300,8 +334,11 @@ def _torchtitan(divided: Sizes, gpus: int) -> Fields:
         "context_parallel_size": size(divided.context),
         "data_parallel_replicate_size": replicas,
         "data_parallel_shard_size": max(1, ranks // replicas),
+        "expert_parallel_size": size(divided.expert),
+        **_expert_tensor(divided),
         "sequence_parallel": size(divided.tensor) > 1,
-        "zero_stage": 3 if ranks // replicas > 1 else 0,
+        "zero_stage": (found.whole("zero_stage") or 3) if ranks // replicas > 1 else 0,
+        "offload": offload.text if (offload := found.get("offload")) else "none",
         "micro_batch_size": micro,
         "gradient_accumulation_steps": max(1, passes),
         "recompute": mode.text
@@ -331,3 +368,18 @@ def num_nodes(setup: Setup) -> int | None:
         found.whole("nnodes", "num_machines", "num_nodes") for found in setup.of(LAUNCH, ACCELERATE)
     )
     return next((each for each in nodes if each and each > 0), None)
+
+
+def links_left(setup: Setup) -> Fields:
+    """Return what NCCL is left with where the environment switches InfiniBand or peer-to-peer off."""
+    fields: Fields = {}
+    for launch in setup.of(LAUNCH):
+        if launch.truth("environment.NCCL_IB_DISABLE"):
+            fields["inter_node"] = _SOCKETS
+        if launch.truth("environment.NCCL_P2P_DISABLE"):
+            fields["peer_to_peer"] = False
+    return fields
+
+
+_SOCKETS = "ethernet-100g"
+"""What a node with InfiniBand has besides, at best."""

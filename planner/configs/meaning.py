@@ -1,5 +1,6 @@
 """Settings of several tools -> what they say together: processes, batch, precision, sharding."""
 
+from planner.catalog.configs import programs
 from planner.configs.found import (
     ACCELERATE,
     DEEPSPEED,
@@ -14,9 +15,8 @@ from planner.domain.cluster import Gpu
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 """What transformers calls recompute, the newer name first."""
 
-
-LENGTHS = ("max_seq_length", "max_length", "model_max_length", "cutoff_len", "sequence_len")
-"""Tokens of a sequence: of TRL, of scripts, of LLaMA-Factory and axolotl."""
+LENGTH = "max_length"
+"""Tokens of a sequence."""
 BLOCK = "block_size"
 """The same of run_clm.py, which takes no more than the model has positions."""
 
@@ -36,6 +36,11 @@ def processes(launch: Found) -> int | None:
         return _product(launch.get("num_gpus"), launch.get("num_nodes"))
     if launcher == "accelerate":
         return launch.whole("num_processes")
+    if launcher == "swift":
+        setting = launch.get("environment.NPROC_PER_NODE")
+        return 1 if setting is None else setting.whole
+    if launcher in programs():
+        return None
     return 1 if launch.get("starter") is None else None
 
 
@@ -78,6 +83,7 @@ def stages(setup: Setup) -> tuple[tuple[int, Setting], ...]:
     said = (
         *setup.settings(DEEPSPEED, "zero_optimization.stage"),
         *setup.settings(ACCELERATE, "deepspeed_config.zero_stage"),
+        *setup.settings(TRAINER, "zero_stage"),
     )
     return tuple((each.whole, each) for each in said if each.whole is not None)
 
@@ -100,7 +106,7 @@ def is_fsdp(setup: Setup) -> bool:
     by_axolotl = any(
         _is_given(each) or each.value == {}
         for found in setup.of(TRAINER)
-        if found.get("base_model") is not None and (each := found.get("fsdp_config")) is not None
+        if found.tool == "axolotl" and (each := found.get("fsdp_config")) is not None
     )
     by_flag = any(each.truth("use_fsdp") for each in setup.of(LAUNCH))
     return by_accelerate or by_trainer or by_axolotl or by_flag
@@ -125,7 +131,7 @@ def unread_deepspeed(setup: Setup) -> Setting | None:
         *setup.settings(ACCELERATE, "deepspeed_config.deepspeed_config_file"),
         *setup.settings(LAUNCH, "deepspeed_config_file", "told.deepspeed_config"),
     )
-    return next(iter(named), None)
+    return next((each for each in named if isinstance(each.value, str)), None)
 
 
 def to_nvme(setup: Setup) -> bool:
@@ -168,13 +174,13 @@ def fsdp_version(config: Found, prefix: str) -> int:
     return 2 if config.kind == TRAINER and not is_of_others(config) else 1
 
 
-_OF_OTHERS = ("base_model", "finetuning_type")
-"""Keys of axolotl and of LLaMA-Factory, whose files have more of their own, and their releases of transformers."""
+_OF_OTHERS = frozenset({"axolotl", "llamafactory", "swift"})
+"""Programs whose files have more of their own, and their releases of transformers."""
 
 
 def is_of_others(found: Found) -> bool:
     """Return whether a file is another program's, which hands some of it on to the Trainer."""
-    return found.get(*_OF_OTHERS) is not None
+    return found.tool in _OF_OTHERS
 
 
 def is_older(gpu: Gpu, capability: str) -> bool:
@@ -194,9 +200,8 @@ def is_of_sagemaker(found: Found) -> bool:
 
 def model_names(setup: Setup) -> tuple[Setting, ...]:
     """Return the settings that name the model to train."""
-    return tuple(
-        setup.settings(TRAINER, "model_name_or_path", "model_name", "model_id", "base_model")
-    )
+    named = (each.get("model_name_or_path") for each in setup.found)
+    return tuple(each for each in named if each is not None)
 
 
 def short(value: object) -> str:

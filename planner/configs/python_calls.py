@@ -1,25 +1,42 @@
 """Python -> the arguments of its TrainingArguments and DeepSpeed dictionaries, read and never run."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
-from planner.configs.found import ADAPTERS, DEEPSPEED, TRAINER, UNKNOWN, Found
+from planner.configs.found import (
+    ACCELERATE,
+    ADAPTERS,
+    DEEPSPEED,
+    TRAINER,
+    UNKNOWN,
+    Found,
+    Setting,
+)
+from planner.configs.tools import in_our_words
 from planner.configs.tree import Tree, joined
 from planner.core.python_source import PythonSource, parse_python
 
 _MOST = 20
 """Calls, and dictionaries, of a script that are read."""
-_TRAINERS = frozenset(
-    f"{name}Config" for name in ("SFT", "DPO", "GRPO", "Reward", "KTO", "ORPO", "CPO", "RLOO")
-)
-"""Of TRL: TrainingArguments with more fields."""
+_METHODS = {
+    f"{name}Config": {"Reward": "a reward model"}.get(name, name)
+    for name in (
+        *("DPO", "GRPO", "Reward", "KTO", "ORPO", "CPO", "RLOO", "PPO", "BCO", "XPO", "GKD"),
+        *("OnlineDPO", "NashMD", "PRM", "Distillation"),
+    )
+}
+_TRAINERS = frozenset({"SFTConfig", *_METHODS})
+"""Of TRL: TrainingArguments with more fields; and what they train where that is no SFT."""
 _OF_DEEPSPEED = frozenset(
     {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu"}
 )
 
 
 _LORA = "LoraConfig"
+_PARALLELISM = "ParallelismConfig"
+_LOADED = "from_pretrained"
 _OF_ADAPTERS = frozenset({_LORA, "BitsAndBytesConfig"})
 
 
@@ -51,7 +68,54 @@ def read_python(text: str, file: str) -> tuple[Found, ...]:
         tree = Tree(file)
         _entries(tree, "", table, named)
         found.append(tree.found(DEEPSPEED))
-    return (*found, *_adapters(calls, file, named)) if found else ()
+    if not found:
+        return ()
+    loaded = _loaded(calls, file, named)
+    return (
+        *(_spoken(each, loaded) for each in found),
+        *_adapters(calls, file, named),
+        *_divided(calls, file, named),
+    )
+
+
+def _spoken(found: Found, loaded: Mapping[str, Setting]) -> Found:
+    """Return arguments under our names, with the model that is loaded for them."""
+    if found.kind != TRAINER:
+        return in_our_words(found, DEEPSPEED)
+    called = found.settings["class"].text
+    whole = replace(found, settings={**loaded, **found.settings})
+    return in_our_words(whole, "trl" if called in _TRAINERS else TRAINER)
+
+
+def _loaded(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) -> dict[str, Setting]:
+    """Return what the first model is, and how it is loaded."""
+    tree = Tree(file)
+    for node in calls:
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        is_model = isinstance(owner, ast.Name) and "Model" in owner.id
+        if _called(node) == _LOADED and is_model and not tree.settings:
+            if node.args:
+                _add(tree, "model_name_or_path", node.args[0], node.lineno, named)
+            for keyword in node.keywords:
+                if keyword.arg in {"dtype", "torch_dtype", "attn_implementation"}:
+                    _add(tree, keyword.arg, keyword.value, keyword.lineno, named)
+        elif _called(node).endswith("Trainer"):
+            given = (each for each in node.keywords if each.arg == "model")
+            for keyword in given:
+                if isinstance(keyword.value, ast.Constant):
+                    _add(tree, "model_name_or_path", keyword.value, keyword.lineno, named)
+    return {key: replace(each, key=f"{_LOADED}.{key}") for key, each in tree.settings.items()}
+
+
+def _divided(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) -> Iterator[Found]:
+    """Yield accelerate's ParallelismConfig as its file has it."""
+    for node in islice((each for each in calls if _called(each) == _PARALLELISM), _MOST):
+        tree = Tree(file)
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                key = f"parallelism_config.parallelism_config_{keyword.arg}"
+                _add(tree, key, keyword.value, keyword.lineno, named)
+        yield in_our_words(tree.found(ACCELERATE, is_whole=False), ACCELERATE)
 
 
 def _adapters(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) -> Iterator[Found]:
@@ -109,6 +173,8 @@ def _trainer(node: ast.Call, file: str, named: dict[str, ast.expr]) -> Found:
     is_whole = not node.args[1:] and all(keyword.arg is not None for keyword in node.keywords)
     name = _called(node)
     tree.add("class", name, node.lineno)
+    if name in _METHODS:
+        tree.add("method", _METHODS[name], node.lineno)
     return tree.found(TRAINER, is_whole=is_whole and name.endswith("TrainingArguments"))
 
 
@@ -119,6 +185,10 @@ def _add(tree: Tree, key: str, value: ast.expr, line: int, named: dict[str, ast.
     if isinstance(value, ast.Dict):
         tree.add(key, {}, line)
         _entries(tree, key, value, named)
+        return
+    if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
+        is_dtype = value.value.id == "torch"
+        tree.add(key, value.attr if is_dtype else UNKNOWN, line)
         return
     try:
         plain = ast.literal_eval(value)

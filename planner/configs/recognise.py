@@ -1,15 +1,18 @@
 """A file -> what it configures: read by its ending, told apart by the keys that only one tool has."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
 import yaml
 
-from planner.catalog.configs import known_keys, trainer_fields
-from planner.configs.found import ACCELERATE, DEEPSPEED, TORCHTITAN, TRAINER, Found
+from planner.catalog.configs import Sign, known_keys, signs, trainer_fields
+from planner.configs.found import DEEPSPEED, TRAINER, Found
 from planner.configs.launch import read_launches
 from planner.configs.python_calls import read_python
+from planner.configs.tools import in_our_words, trainers_tool
 from planner.configs.tree import Tree, read_json_tree, read_toml_tree, read_yaml_tree
 from planner.core.errors import InvalidInputError
 from planner.core.files import decode_text, read_limited
@@ -24,10 +27,6 @@ _TREES = {
     ".toml": read_toml_tree,
 }
 SUFFIXES = frozenset({*_TREES, ".py", ".sh", ".bash", ".slurm", ".sbatch"})
-_DEEPSPEED_ALONE = frozenset(
-    {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}
-)
-_ACCELERATE_ALONE = frozenset({"distributed_type", "compute_environment"})
 _FEWEST = 2
 """Keys of TrainingArguments in a file of them."""
 
@@ -80,41 +79,58 @@ def _reason(error: BaseException) -> str:
 
 def is_configuration(data: Mapping[str, object]) -> bool:
     """Return whether a JSON object is another tool's configuration."""
-    return bool(_kind(frozenset(data)))
-
-
-def _kind(keys: frozenset[str]) -> str:
-    """Return the tool whose keys these are; "" for none's."""
-    if keys & _ACCELERATE_ALONE:
-        return ACCELERATE
-    if keys & _DEEPSPEED_ALONE:
-        return DEEPSPEED
-    if len(keys & trainer_fields().names) >= _FEWEST or "per_device_train_batch_size" in keys:
-        return TRAINER
-    sections = known_keys("accelerate").sections["fsdp_config"]
-    if keys & {*sections, "transformer_layer_cls_to_wrap"}:
-        return _FSDP
-    return ""
+    tree = Tree("")
+    for key in data:
+        tree.add(key, {}, 1)
+    return _sign(tree, ".json") is not None
 
 
 _FSDP = "fsdp_config"
 """A file that TrainingArguments' field of that name points to."""
+_OF_TRAINER = Sign(title="TrainingArguments", keys=(), kind=TRAINER, tool=TRAINER)
+_OF_FSDP = Sign(title="TrainingArguments", keys=(), kind=_FSDP)
+
+
+def _sign(tree: Tree, suffix: str) -> Sign | None:
+    """Return the tool whose keys these are; None for none's."""
+    told = (sign for sign in signs() if suffix in sign.suffixes and _is_met(sign, tree))
+    return next(told, None) or (None if suffix == ".toml" else _of_fields(tree))
+
+
+def _is_met(sign: Sign, tree: Tree) -> bool:
+    is_there = all(key in tree.settings for key in sign.keys)
+    return is_there and (
+        not sign.like or re.fullmatch(sign.like, tree.settings[sign.keys[0]].text) is not None
+    )
+
+
+def _of_fields(tree: Tree) -> Sign | None:
+    top = frozenset(key for key in tree.settings if "." not in key)
+    fields = trainer_fields().names
+    if len(top & fields) >= _FEWEST or "per_device_train_batch_size" in top:
+        return replace(_OF_TRAINER, tool=trainers_tool(top))
+    sections = known_keys("accelerate").sections["fsdp_config"]
+    return _OF_FSDP if top & {*sections, "transformer_layer_cls_to_wrap"} else None
 
 
 def _of_tree(tree: Tree, suffix: str) -> tuple[Found, ...]:
-    top = frozenset(key for key in tree.settings if "." not in key)
-    if suffix == ".toml":
-        kind = TORCHTITAN if top & {"parallelism", "training"} else ""
-    else:
-        kind = _kind(top)
-    if not kind:
+    sign = _sign(tree, suffix)
+    if sign is None:
         return ()
-    if kind == _FSDP:
+    if sign.kind == _FSDP:
         inner = Tree(tree.file)
         for key, each in tree.settings.items():
             inner.add(f"{_FSDP}.{key}", each.value, each.line)
         inner.repeated = tree.repeated
         return (inner.found(TRAINER, is_whole=False),)
-    found = tree.found(kind)
-    has_deepspeed = kind == TRAINER and any(key.startswith("deepspeed.") for key in tree.settings)
-    return (found, found.inside("deepspeed", DEEPSPEED)) if has_deepspeed else (found,)
+    found = tree.found(sign.kind or sign.title)
+    if sign.tool:
+        found = in_our_words(found, sign.tool)
+    has_deepspeed = found.kind == TRAINER and any(
+        key.startswith("deepspeed.") for key in tree.settings
+    )
+    return (
+        (found, in_our_words(found.inside("deepspeed", DEEPSPEED), DEEPSPEED))
+        if has_deepspeed
+        else (found,)
+    )

@@ -1,21 +1,13 @@
-"""A shell script -> its commands as words with lines; variables of its own are put in, nothing is run."""
+"""A shell script -> its commands as words with lines, as they are written."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 
 from planner.core.frozen import frozen
 
-MOST_WORDS = 20_000
-_NAME = r"[A-Za-z_]\w*"
-_ASSIGNED = re.compile(rf"({_NAME})\+?=(.*)", re.DOTALL)
-_VARIABLE = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})(?:\[[@*]\])?(?::?-([^}}]{{0,500}}))?\}})")
+LITERAL, UNSEEN = "\0", "\1"
+"""What stands in a word for a $ that is none of a variable, and for what only the run knows."""
 _SEPARATORS = frozenset(";&|()")
-_OF_LAUNCHERS = re.compile(
-    r"CUDA_VISIBLE_DEVICES\Z|PET_(?:NPROC_PER_NODE|NODE_RANK|RDZV_ENDPOINT|MASTER_ADDR)\Z"
-)
-"""Variables that a launcher reads, where they are exported."""
 
 
 @frozen
@@ -30,7 +22,7 @@ class Word:
 
 
 @dataclass(slots=True)
-class _Scanner:
+class Scanner:
     """Reads words of a text that follows the shell's quoting."""
 
     text: str
@@ -91,20 +83,20 @@ class _Scanner:
         self.arrays[name.removesuffix("+")] = [*earlier, *words]
 
     def _word(self) -> Word:
-        line, parts, is_quoted, is_known = self.line, [], False, True
+        line, parts, is_quoted = self.line, list[str](), False
         while self.at < len(self.text):
             letter = self.text[self.at]
             if letter in " \t\r\n" or letter in _SEPARATORS:
                 break
             if letter == "'":
-                parts.append(self._until("'").replace("$", "\0"))
+                parts.append(self._until("'").replace("$", LITERAL))
                 is_quoted = True
             elif letter == '"':
                 parts.append(self._until('"'))
                 is_quoted = True
             elif self.text.startswith("$(", self.at) or letter == "`":
                 self._substitution()
-                is_known = False
+                parts.append(UNSEEN)
             elif self.text.startswith("${", self.at):
                 parts.append(self._braces())
             elif letter == "\\":
@@ -114,7 +106,7 @@ class _Scanner:
                 parts.append(self._step() if self.at < len(self.text) else "")
             else:
                 parts.append(self._step())
-        return Word(text="".join(parts), line=line, is_quoted=is_quoted, is_known=is_known)
+        return Word(text="".join(parts), line=line, is_quoted=is_quoted)
 
     def _until(self, quote: str) -> str:
         self._step()
@@ -122,21 +114,27 @@ class _Scanner:
         while self.at < len(self.text) and self.text[self.at] != quote:
             if quote == '"' and self.text.startswith("$(", self.at):
                 self._substitution()
+                parts.append(UNSEEN)
+                continue
+            if quote == '"' and self.text.startswith("${", self.at):
+                parts.append(self._braces())
                 continue
             letter = self._step()
             if letter == "\\" and quote == '"' and self.at < len(self.text):
-                letter = self._step()
+                letter = self._step().removesuffix("\n")
             parts.append(letter)
         self.at += 1
         return "".join(parts)
 
     def _braces(self) -> str:
-        end = self.text.find("}", self.at)
-        end = len(self.text) if end < 0 else end + 1
-        part = self.text[self.at : end]
-        self.line += part.count("\n")
-        self.at = end
-        return part
+        """Return ${ ... }, with those inside it."""
+        start, depth = self.at, 0
+        while self.at < len(self.text):
+            letter = self._step()
+            depth += (letter == "{") - (letter == "}")
+            if depth == 0 and letter == "}":
+                break
+        return self.text[start : self.at]
 
     def _substitution(self) -> None:
         """Pass over $( ... ) or backquotes."""
@@ -150,83 +148,3 @@ class _Scanner:
             depth += (letter == "(") - (letter == ")")
             if depth == 0:
                 return
-
-
-def read_commands(text: str) -> Iterator[list[Word]]:
-    """Yield the commands of a script, with the variables that it sets put in; its arrays, too.
-
-    What it exports for launchers stands before each command after it, as `NAME=value command` has it.
-    """
-    scanner = _Scanner(text)
-    variables: dict[str, Word] = {}
-    exported: dict[str, Word] = {}
-    taken = 0
-    for words in scanner.commands():
-        while words and (match := _ASSIGNED.fullmatch(words[0].text)) and len(words) == 1:
-            word = words.pop(0)
-            value = "".join(
-                each.text
-                for each in _expanded(
-                    Word(text=match[2], line=word.line, is_quoted=True), variables, {}
-                )
-            )
-            variables[match[1]] = Word(text=value, line=word.line, is_known=word.is_known)
-        if words and words[0].text in {"export", "declare", "local", "set"}:
-            for word in words[1:]:
-                if match := _ASSIGNED.fullmatch(word.text):
-                    variables[match[1]] = Word(
-                        text=match[2], line=word.line, is_known=word.is_known
-                    )
-                    if words[0].text == "export" and _OF_LAUNCHERS.match(match[1]):
-                        exported[match[1]] = _with_values(word, variables)
-            continue
-        every = (each for word in words for each in _expanded(word, variables, scanner.arrays))
-        full = list(islice(every, MOST_WORDS + 1))
-        taken += len(full)
-        if taken > MOST_WORDS:
-            raise ValueError("more words than a launch has")
-        if full:
-            yield [*exported.values(), *full]
-
-
-def _expanded(
-    word: Word, variables: Mapping[str, Word], arrays: Mapping[str, list[Word]]
-) -> Iterator[Word]:
-    """Yield the words that a word stands for."""
-    only = _VARIABLE.fullmatch(word.text)
-    if only:
-        name = only[1] or only[2]
-        if name in arrays:
-            for each in arrays[name]:
-                yield from _expanded(each, variables, {})
-            return
-        if name in variables and not word.is_quoted:
-            value = variables[name]
-            for line, texts in enumerate(value.text.split("\n"), value.line):
-                for text in texts.split():
-                    yield Word(text=text, line=line, is_known=value.is_known)
-            return
-    yield _with_values(word, variables)
-
-
-def _with_values(word: Word, variables: Mapping[str, Word]) -> Word:
-    """Return a word with its variables put in; one that the script does not set leaves it unknown."""
-    is_known = word.is_known
-    most = 4096
-
-    def value(match: re.Match[str]) -> str:
-        nonlocal is_known
-        found = variables.get(match[1] or match[2])
-        if found is None and match[3] is not None:
-            return match[3]
-        is_known = is_known and found is not None and found.is_known
-        return "" if found is None else found.text[:most]
-
-    text = _VARIABLE.sub(value, word.text)
-    is_known = is_known and "$" not in text
-    return Word(
-        text=text.replace("\0", "$")[:most],
-        line=word.line,
-        is_quoted=word.is_quoted,
-        is_known=is_known,
-    )

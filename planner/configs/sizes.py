@@ -8,6 +8,7 @@ from planner.configs.found import (
     LAUNCH,
     MEGATRON,
     TORCHTITAN,
+    TRAINER,
     Found,
     Setting,
     Setup,
@@ -24,6 +25,7 @@ class Sizes:
     pipeline: Setting | None = None
     context: Setting | None = None
     expert: Setting | None = None
+    expert_tensor: Setting | None = None
     replicas: Setting | None = None
     shards: Setting | None = None
     sequence: Setting | None = None
@@ -53,41 +55,18 @@ def size(setting: Setting | None) -> int:
     return max(1, setting.whole or 1) if setting is not None else 1
 
 
-_PARALLELISM = {
-    "tensor": "parallelism_config_tp_size",
-    "context": "parallelism_config_cp_size",
-    "sequence": "parallelism_config_sp_size",
-    "replicas": "parallelism_config_dp_replicate_size",
-    "shards": "parallelism_config_dp_shard_size",
-}
-_KEYS = {
-    MEGATRON: {
-        "tensor": "tensor_model_parallel_size",
-        "pipeline": "pipeline_model_parallel_size",
-        "context": "context_parallel_size",
-        "expert": "expert_model_parallel_size",
-    },
-    TORCHTITAN: {
-        "tensor": "parallelism.tensor_parallel_degree",
-        "pipeline": "parallelism.pipeline_parallel_degree",
-        "context": "parallelism.context_parallel_degree",
-        "expert": "parallelism.expert_parallel_degree",
-        "replicas": "parallelism.data_parallel_replicate_degree",
-        "shards": "parallelism.data_parallel_shard_degree",
-    },
-    ACCELERATE: {name: f"parallelism_config.{key}" for name, key in _PARALLELISM.items()},
-    LAUNCH: _PARALLELISM,
-    DEEPSPEED: {"tensor": "tensor_parallel.autotp_size", "sequence": "sequence_parallel_size"},
-}
+_AXES = (
+    *("tensor", "pipeline", "context", "expert", "expert_tensor"),
+    *("replicas", "shards", "sequence"),
+)
 _DIVIDES = (MEGATRON, TORCHTITAN)
 """Tools whose files are of a division, even where they give no size."""
 
 
 def sizes(setup: Setup) -> Iterator[Sizes]:
     """Yield what each file says of how the model is divided."""
-    for kinds in ((MEGATRON,), (TORCHTITAN,), (ACCELERATE, LAUNCH), (DEEPSPEED,)):
+    for kinds in ((MEGATRON,), (TORCHTITAN,), (TRAINER,), (ACCELERATE, LAUNCH), (DEEPSPEED,)):
         for found in setup.of(*kinds):
-            keys = _KEYS[found.kind]
-            each = Sizes(found=found, **{name: found.get(key) for name, key in keys.items()})
+            each = Sizes(found=found, **{name: found.get(f"axes.{name}") for name in _AXES})
             if each.given or found.kind in _DIVIDES:
                 yield each

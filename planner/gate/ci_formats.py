@@ -39,7 +39,7 @@ def as_github(verdicts: tuple[Verdict, ...], _terminal: Terminal) -> str:
 def _command(check: Check, verdict: Verdict) -> str:
     hint = f" ({check.hint})" if check.hint else ""
     title = _property(f"{check.code} {check.name}")
-    file = _property(check.file or verdict.document.file)
+    file = _property(check.file or verdict.document.place)
     return f"::{check.level} file={file},line={check.line},title={title}::{_message(check.message + hint)}"
 
 
@@ -127,7 +127,7 @@ def _result(verdict: Verdict, check: Check) -> dict[str, Any]:
     hint = f" ({check.hint})" if check.hint else ""
     region = {"startLine": check.line}
     location = {
-        "artifactLocation": {"uri": _uri(check.file or verdict.document.file)},
+        "artifactLocation": {"uri": _uri(check.file or verdict.document.place)},
         "region": region,
     }
     return {

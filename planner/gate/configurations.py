@@ -10,13 +10,23 @@ from typing import Any
 from planner import answers
 from planner.advice.plan import Plan
 from planner.catalog import records
-from planner.configs.adapters import unmodelled
+from planner.catalog.configs import trainer_fields
 from planner.configs.fixes import patch
-from planner.configs.found import MEGATRON, Found, Setting, Setup
-from planner.configs.layout import cluster_fields, num_nodes, recipe_fields, strategy_fields
+from planner.configs.found import MEGATRON, READ, Found, Setting, Setup
+from planner.configs.layout import (
+    cluster_fields,
+    links_left,
+    num_nodes,
+    optimizer_setting,
+    recipe_fields,
+    strategy_fields,
+    unread_precision,
+)
 from planner.configs.meaning import model_names, to_nvme, unread_deepspeed, world
+from planner.configs.megatron_sizes import model_config
 from planner.configs.recognise import SUFFIXES, is_configuration, read_text, recognise
 from planner.configs.rules import faults
+from planner.configs.tools import left_out, other_method
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
 from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_percent, format_seconds
@@ -32,6 +42,7 @@ from planner.request.schema import Request, parse_request
 COMMAND = "command line"
 """What a command that was typed is called in place of a file."""
 _OF_PLANS = frozenset({"lock_version", "chosen", "cluster", "recipe"})
+_METHODS = frozenset({"dpo", "ipo", "kto", "orpo", "simpo", "ppo", "grpo", "gdpo", "rm", "cpo"})
 _NOTABLY = 0.02
 """As a fraction: less is within what is rounded away."""
 
@@ -100,7 +111,7 @@ def judge_configurations(
         Check(
             code=rule.code,
             name=rule.name,
-            level=rule.severity,
+            level=fault.level or rule.severity,
             message=one_line(fault.message),
             hint=one_line(fault.hint),
             line=fault.at.line,
@@ -115,6 +126,7 @@ def judge_configurations(
         checks += judge(estimated.facts, limits)
     document = Document(
         file=", ".join(texts),
+        first=next(iter(texts)),
         kind=CONFIGURATION,
         facts=estimated.facts,
         title=_tools(found),
@@ -169,7 +181,8 @@ def _resolved(wanted: Mapping[str, Any]) -> Cluster:
 def _name(setup: Setup, asked: Asked) -> Any:
     if asked.model is not None:
         return asked.model
-    return next((each.text for each in model_names(setup) if each.text), None)
+    named = next((each.text for each in model_names(setup) if each.text), None)
+    return named or model_config(setup)
 
 
 def _model(setup: Setup, asked: Asked) -> Any:
@@ -177,7 +190,7 @@ def _model(setup: Setup, asked: Asked) -> Any:
     name = _name(setup, asked)
     if name is None:
         return None
-    if asked.model is None and not _is_shipped(name):
+    if asked.model is None and not isinstance(name, dict) and not _is_shipped(name):
         return None
     request = parse_request({"model": name})
     return load_model(request.model, allow_paths=asked.allow_paths)[0]
@@ -207,19 +220,17 @@ def _of_plan(own: OwnPlan) -> _Estimated:
 
 
 def _estimated(setup: Setup, asked: Asked) -> _Estimated:
-    if setup.model is None:
-        return _Estimated(notes=(_no_model(setup, asked),))
-    other = unmodelled(setup)
-    if other is not None:
-        text = f"not estimated: {other.name} {one_line(other.text)} of {other.file} is not modelled"
-        return _Estimated(notes=(text,))
+    """Return what the files amount to, or why that is not said."""
+    why = _other_kind(setup) or (_no_model(setup, asked) if setup.model is None else "")
+    if why:
+        return _Estimated(notes=(why,))
     counted = {} if setup.cluster else cluster_fields(setup, asked.cluster.get("nodes"))
-    cluster = counted | dict(asked.cluster)
+    cluster = links_left(setup) | counted | dict(asked.cluster)
     if setup.cluster is None and not counted:
         return _Estimated(notes=("not estimated: how many GPUs is not said (--gpus)",))
-    unread = unread_deepspeed(setup)
-    if unread is not None:
-        return _Estimated(notes=(_not_among(unread, asked),))
+    deepspeed = unread_deepspeed(setup)
+    if deepspeed is not None:
+        return _Estimated(notes=(_not_among(deepspeed, asked),))
     payload = _payload(setup, asked, cluster)
     try:
         request = parse_request(payload)
@@ -231,10 +242,48 @@ def _estimated(setup: Setup, asked: Asked) -> _Estimated:
         facts=facts,
         notes=(
             _amounts_to(facts, answer, payload["strategy"]),
+            *_assumed(setup, asked, facts, payload["strategy"]),
+            *_without(setup),
             *((_NVME,) if to_nvme(setup) else ()),
             *_instead(payload, facts, asked),
         ),
     )
+
+
+def _assumed(
+    setup: Setup, asked: Asked, facts: Facts, strategy: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield what nobody said, and these numbers hang on."""
+    if not any(asked.cluster.get(name) for name in ("gpu", "instance", "topology")):
+        yield f"assumed: {facts.text('job.cluster.gpu')}, as no GPU is named (--gpu)"
+    if not strategy.get("micro_batch_size") and facts.values["fits"] is not True:
+        yield "it is the assumed micro-batch that does not fit; the files name none"
+    if "inter_node" in links_left(setup) and "inter_node" not in asked.cluster:
+        yield "NCCL_IB_DISABLE leaves Ethernet between the nodes: 100 Gbit/s of it are assumed"
+
+
+def _other_kind(setup: Setup) -> str:
+    """Return that a run is none of those that are estimated; "" where it is."""
+    unread = next((each.kind for each in setup.found if each.kind not in READ), None)
+    if unread is not None:
+        return f"not estimated: the files of {unread} are known here, and not read"
+    other = other_method(setup)
+    if other is None:
+        return ""
+    what = other.text.upper() if other.text in _METHODS else one_line(other.text)
+    return f"not estimated: {what} ({other.name} in line {other.line} of {other.file})"
+
+
+def _without(setup: Setup) -> Iterator[str]:
+    """Yield what these numbers leave out."""
+    words = list(left_out(setup))
+    named, precision = optimizer_setting(setup), unread_precision(setup)
+    if named is not None and named.text.lower() not in trainer_fields().optimizers:
+        words.append(f"{named.name} {one_line(named.text)} (taken for AdamW)")
+    if precision is not None:
+        words.append(f"{precision.name} (not said here)")
+    if words:
+        yield f"not in these numbers: {', '.join(words)}"
 
 
 def _no_model(setup: Setup, asked: Asked) -> str:

@@ -46,6 +46,13 @@ class Document:
     data: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
     """What it is, where it has no facts."""
+    first: str = ""
+    """Of several files of one run, where what is said of all is shown."""
+
+    @property
+    def place(self) -> str:
+        """Return the one file at which something is shown."""
+        return self.first or self.file
 
 
 def read_document(file: str, stdin: BinaryIO) -> Document:

@@ -1,7 +1,9 @@
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,39 @@ def test_the_shell_completes_the_commands_their_flags_and_formats() -> None:
     }  # fmt: skip
     assert offered(["diff", "--format"], "") == {"text", "json", "markdown"}
     assert offered(["suggest"], "--loc") == {"--lock"}
+
+
+Started = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Started:
+    return partial(planner, monkeypatch=monkeypatch, capsys=capsys)
+
+
+def test_a_warning_fails_where_that_is_asked(folder: Path, started: Started) -> None:
+    text = "output_dir: o\nper_device_train_batch_size: 1\nwarmup_ratio: 0.1\n"
+    (folder / "args.yaml").write_text(text)
+    assert started("check", "args.yaml")[0] == 0
+    assert started("check", "args.yaml", "--fail-on", "warning")[0] == 4
+
+
+def test_no_gpu_is_assumed_where_one_is_required(folder: Path, started: Started) -> None:
+    text = "output_dir: o\nper_device_train_batch_size: 1\nmodel_name_or_path: gpt2\n"
+    (folder / "args.yaml").write_text(text)
+    command = ("check", "args.yaml", "--gpus", "2")
+    assert "as no GPU is named (--gpu)" in " ".join(started(*command)[1].split())
+    assert started(*command, "--require-gpu")[0] == 2
+    code, out, _ = started(*command, "--require-gpu", "--gpu", "h100")
+    assert code == 0
+    assert "no GPU is named" not in out
+
+
+def test_each_annotation_is_of_one_file(folder: Path, started: Started) -> None:
+    text = "output_dir: o\nper_device_train_batch_size: 64\nmodel_name_or_path: gpt2-xl\n"
+    (folder / "args.yaml").write_text(text)
+    (folder / "run.sh").write_text("torchrun --nproc_per_node 2 train.py\n")
+    command = ("check", "run.sh", "args.yaml", "--gpu", "t4", "--gpus", "2", "--format", "github")
+    places = set(re.findall(r"file=(.*?),line", started(*command)[1]))
+    assert places
+    assert places <= {"args.yaml", "run.sh"}

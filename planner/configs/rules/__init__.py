@@ -53,9 +53,10 @@ _WRITTEN = (
     _written("CFG076", ERROR, shape.replicas_beside_tensor_parallelism),
     _written("CFG077", ERROR, shape.sequence_exceeds_positions),
     _written("CFG078", ERROR, shape.experts_do_not_divide),
+    _written("CFG085", ERROR, shape.sequence_does_not_divide),
     _written("CFG090", ERROR, keys.key_is_not_known),
     _written("CFG091", WARNING, keys.key_is_ignored),
-    _written("CFG092", ERROR, keys.key_is_gone),
+    _written("CFG092", WARNING, keys.key_is_gone),
     _written("CFG093", ERROR, keys.key_stands_twice),
     _written("CFG094", WARNING, keys.torchtitan_reads_no_toml),
 )

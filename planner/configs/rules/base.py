@@ -7,6 +7,9 @@ from typing import Literal, TypeAlias
 from planner.configs.found import Setting, Setup
 from planner.core.frozen import frozen
 
+Severity: TypeAlias = Literal["error", "warning"]
+"""error: it does not run, or does not do what the file says; warning: it runs, and will hurt."""
+
 
 @frozen
 class Edit:
@@ -26,10 +29,9 @@ class Fault:
     message: str
     hint: str = ""
     edit: Edit | None = None
+    level: Severity | None = None
+    """Where it is not the rule's: what is wrong of some releases alone, or may be meant, is a warning."""
 
-
-Severity: TypeAlias = Literal["error", "warning"]
-"""error: it does not run, or does not do what the file says; warning: it runs, and will hurt."""
 
 ERROR: Severity = "error"
 WARNING: Severity = "warning"

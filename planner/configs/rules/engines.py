@@ -178,7 +178,7 @@ def section_is_ignored(setup: Setup) -> Iterator[Fault]:
             )
 
 
-_KIND_OF_LAYER = re.compile(r"(DecoderLayer|EncoderLayer|VisionBlock|Layer|Block|Stage)$")
+_KIND_OF_LAYER = re.compile(r"(DecoderLayer|EncoderLayer|VisionBlock|Layer|(?<!Moe)Block|Stage)$")
 _OF_TORCH = ("Embedding", "Linear", "LayerNorm", "RMSNorm", "Dropout", "Conv1d", "Conv2d")
 """Classes of torch.nn that models of any family may have."""
 

@@ -4,19 +4,20 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from itertools import islice
 
-from planner.catalog.configs import known_keys, launchers, trainer_fields
+from planner.catalog.configs import known_keys, launchers, tool, trainer_fields
 from planner.configs.found import (
     ACCELERATE,
     DEEPSPEED,
     LAUNCH,
     TORCHTITAN,
     TRAINER,
+    UNKNOWN,
     Found,
     Setting,
     Setup,
 )
 from planner.configs.meaning import is_of_others, is_of_sagemaker
-from planner.configs.rules.base import Fault, removed, renamed
+from planner.configs.rules.base import WARNING, Fault, removed, renamed
 
 _MOST = 30
 """Unknown keys of a section that are looked up: after these it is no slip."""
@@ -159,7 +160,7 @@ def key_is_gone(setup: Setup) -> Iterator[Fault]:
             if setting is not None:
                 yield Fault(
                     at=setting,
-                    message=f"transformers {fields.version} has no {name}",
+                    message=f"transformers {fields.version} has no {name}, which 4.57.1 has",
                     hint=now,
                     edit=renamed(setting, now) if _can_be(found, now) else None,
                 )
@@ -195,15 +196,28 @@ def key_stands_twice(setup: Setup) -> Iterator[Fault]:
     """
     for found in setup.found:
         for setting in found.repeated:
+            last = found.settings.get(setting.key, setting)
             if isinstance(setting.value, dict) and found.kind == TORCHTITAN:
                 continue
-            last = found.settings.get(setting.key)
-            line = last.line if last is not None else setting.line
+            # The last counts on a command line: a switch that is repeated does nothing, and a value may be meant so.
+            if found.is_command and (
+                last.value in (setting.value, UNKNOWN) or not _is_known(found, setting)
+            ):
+                continue
+            line = last.line
             yield Fault(
                 at=setting,
                 message=f"{setting.key[:60]} stands again in line {line}",
                 hint="leave one of them out",
+                level=WARNING if found.is_command else None,
             )
+
+
+def _is_known(found: Found, setting: Setting) -> bool:
+    """Return whether a flag is one of the tool's: a program's own may be given several times."""
+    return (
+        bool(found.tool) and setting.key in tool(found.tool).known and setting.value is not UNKNOWN
+    )
 
 
 def torchtitan_reads_no_toml(setup: Setup) -> Iterator[Fault]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from planner.catalog.configs import launchers
 from planner.configs.found import ACCELERATE, LAUNCH, Found, Setting, Setup
 from planner.configs.meaning import processes, shown_gpus
-from planner.configs.rules.base import Fault, set_to
+from planner.configs.rules.base import WARNING, Fault, set_to
 from planner.core.units import format_gpus
 
 _LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "python", "python3"})
@@ -37,7 +37,7 @@ def one_process_is_started(setup: Setup) -> Iterator[Fault]:
                 message="torchrun without --nproc-per-node starts one process on each node",
                 hint=f"--nproc-per-node {gpus or 'gpu'}",
             )
-        is_plain = launcher.value == "python" and launch.get("starter") is None
+        is_plain = launcher.value == "python" and launch.get("starter", "branch") is None
         if is_plain and gpus is not None and gpus > 1:
             yield Fault(
                 at=launcher,
@@ -242,6 +242,7 @@ def config_file_says_one_process(setup: Setup) -> Iterator[Fault]:
                 at=setting,
                 message=f"num_processes is 1, with distributed_type {kind.text}",
                 hint="the GPUs of all nodes",
+                level=WARNING,
             )
 
 
@@ -257,7 +258,8 @@ def _no_distribution(setup: Setup, count: Setting | None, kind: Setting | None) 
             at=kind,
             message=f"distributed_type is NO: one process is started for {gpus} GPUs",
             hint="MULTI_GPU",
-            edit=set_to(kind, "MULTI_GPU"),
+            edit=set_to(kind, "MULTI_GPU") if setup.cluster else None,
+            level=None if setup.cluster else WARNING,
         )
 
 
@@ -306,6 +308,12 @@ def _gpus(launch: Found, launcher: str) -> Iterator[Fault]:
     """Yield that more processes are started on a node than the job has GPUs there."""
     setting, gpus = launch.get(_OF_A_NODE[launcher]), launch.whole("slurm.gpus_per_node")
     machines = launch.whole("num_machines") or 1
+    if setting is not None and gpus and machines > 1 and setting.whole == gpus:
+        yield Fault(
+            at=setting,
+            message=f"num_processes {gpus} for {machines} nodes of {format_gpus(gpus)}: it counts all nodes",
+            hint=f"{gpus * machines}",
+        )
     started = (setting.whole or 0) // machines if setting is not None else 0
     if setting is not None and gpus and started > gpus:
         yield Fault(
@@ -319,6 +327,20 @@ def _nodes(launch: Found, launcher: str) -> Iterator[Fault]:
     """Yield that the launch is for other nodes than the job's, or that only the first of them runs it."""
     nodes = launch.whole("slurm.nodes")
     setting = launch.get("nnodes", "num_machines", "num_nodes")
+    is_alone = launcher == "torchrun" or launch.get("config_file") is None
+    if (
+        setting is None
+        and is_alone
+        and launch.is_whole
+        and (nodes or 0) > 1
+        and launcher != "deepspeed"
+    ):
+        flag = {"torchrun": "--nnodes", "accelerate": "--num_machines"}[launcher]
+        yield Fault(
+            at=launch.settings["launcher"],
+            message=f"the job has {nodes} nodes, and {launcher} without {flag} trains on one",
+            hint=f"srun --ntasks-per-node=1 {launcher} {flag} {nodes}, and where they meet",
+        )
     if setting is None or not setting.whole or nodes is None or nodes < 1:
         return
     if setting.whole != nodes:

@@ -12,7 +12,7 @@ from planner.configs.found import (
     Setting,
     Setup,
 )
-from planner.configs.meaning import LENGTHS, learned_positions, world
+from planner.configs.meaning import LENGTH, learned_positions, world
 from planner.configs.rules.base import Fault, set_to
 from planner.configs.sizes import Sizes, size, sizes
 from planner.core.units import format_gpus
@@ -123,9 +123,11 @@ def sizes_do_not_fill_the_gpus(setup: Setup) -> Iterator[Fault]:
         is_open = kind not in {TORCHTITAN, ACCELERATE, LAUNCH}
         if kind == TORCHTITAN:
             is_open = each.shards is None or each.shards.whole == -1
+        if kind == TRAINER:  # axolotl takes what is left for the one that is not given
+            is_open = each.shards is None or each.replicas is None
         if size(each.sequence) > 1 and not is_open:
             continue
-        whole = product * size(each.replicas) * (1 if is_open else size(each.shards))
+        whole = product * size(each.replicas) * size(each.shards)
         is_right = ranks % whole == 0 if is_open else ranks == whole
         if not is_right and not (kind in {ACCELERATE, LAUNCH} and whole == 1):
             names = " x ".join(f"{one.name} {one.whole}" for one in each.given if size(one) > 1)
@@ -245,7 +247,7 @@ def sequence_exceeds_positions(setup: Setup) -> Iterator[Fault]:
     Source: Megatron-LM, megatron/training/arguments.py, validate_args; transformers, modeling_gpt2.py, wpe (5.23.0).
     """
     positions = learned_positions(setup)
-    for said in setup.settings(TRAINER, *LENGTHS):
+    for said in setup.settings(TRAINER, LENGTH):
         if positions and (said.whole or 0) > positions:
             yield Fault(
                 at=said,
@@ -270,14 +272,14 @@ def sequence_exceeds_positions(setup: Setup) -> Iterator[Fault]:
 def experts_do_not_divide(setup: Setup) -> Iterator[Fault]:
     """The expert parallel size does not divide the experts.
 
-    Why: Megatron asserts that each rank has as many experts.
+    Why: Megatron asserts that each rank has as many experts; torchtitan and axolotl divide the experts' weights.
 
     Instead: a size that the message lists.
 
-    Source: Megatron-LM, megatron/training/arguments.py, validate_args.
+    Source: Megatron-LM, megatron/training/arguments.py, validate_args; torchtitan.distributed, ExpertParallel (0.3.0).
     """
-    for found in setup.of(MEGATRON):
-        setting, experts = found.get("expert_model_parallel_size"), found.whole("num_experts")
+    for each in sizes(setup):
+        setting, experts = each.expert, each.found.whole("num_experts") or _experts(setup)
         degree = size(setting)
         if setting is None or not experts or not 0 < experts <= _MOST or degree <= 1:
             continue
@@ -289,3 +291,34 @@ def experts_do_not_divide(setup: Setup) -> Iterator[Fault]:
                 hint=f"one of {', '.join(map(str, right[:12]))}",
                 edit=set_to(setting, str(max(n for n in right if n <= degree))),
             )
+
+
+def _experts(setup: Setup) -> int:
+    blocks = setup.model.blocks if setup.model else ()
+    most = max((linear.num_experts for each in blocks for linear in each.linears), default=1)
+    return most if most > 1 else 0
+
+
+def sequence_does_not_divide(setup: Setup) -> Iterator[Fault]:
+    """The sequence length is no multiple of the tensor parallel size, or of twice the context parallel size.
+
+    Why: torchtitan asserts it before the first step: each rank takes as many tokens, and context parallelism two
+    pieces of the sequence.
+
+    Instead: the length that the message names.
+
+    Source: torchtitan.distributed.parallel_dims, seq_len_divisor; torchtitan.trainer (0.3.0).
+    """
+    for each in sizes(setup):
+        length = each.found.get("training.seq_len")
+        context = size(each.context)
+        divisor = size(each.tensor) * (2 * context if context > 1 else 1)
+        if each.found.kind != TORCHTITAN or length is None or not (length.whole or 0) % divisor:
+            continue
+        right = max(1, (length.whole or 0) // divisor) * divisor
+        yield Fault(
+            at=length,
+            message=f"seq_len {length.whole} is no multiple of {divisor}, which the parallel sizes ask for",
+            hint=str(right),
+            edit=set_to(length, str(right)),
+        )

@@ -1,18 +1,19 @@
 """Rules that are data: cases of `data/configs/rules.toml`, looked for in the files of a run."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from planner.catalog.configs import Case, Held, TabledRule
 from planner.configs.found import TRAINER, Found, Setting, Setup
+from planner.configs.held import held_in
 from planner.configs.meaning import (
     fsdp_option,
     fsdp_sections,
     fsdp_version,
     is_deepspeed,
     is_fsdp,
+    is_of_others,
     is_older,
 )
 from planner.configs.rules.base import Edit, Fault, off, on, removed, renamed, set_to
@@ -44,8 +45,18 @@ def _is_saved_by_trainer(setup: Setup) -> bool:
     return bool(setup.of(TRAINER)) and setup.model_ranks is None
 
 
+def _is_planned(setup: Setup) -> bool:
+    """Return whether the planner wrote the files, for links that it knows."""
+    return setup.model_ranks is not None
+
+
 _RUNS: Mapping[str, Callable[[Setup], bool]] = MappingProxyType(
-    {"fsdp": is_fsdp, "deepspeed": is_deepspeed, "trainer": _is_saved_by_trainer}
+    {
+        "fsdp": is_fsdp,
+        "deepspeed": is_deepspeed,
+        "trainer": _is_saved_by_trainer,
+        "planned": _is_planned,
+    }
 )
 
 
@@ -82,57 +93,18 @@ def _in_place(case: Case, setup: Setup, place: _Place) -> Iterator[Fault]:
     where = [_anywhere(setup, place, each) for each in case.where]
     if None in where or any(_anywhere(setup, place, each) for each in case.unless):
         return
+    level = case.level_of_others if is_of_others(place.found) else None
     for keys in ((key,) for key in case.at.keys) if case.at.is_each else (case.at.keys,):
-        at = _held(place, replace(case.at, keys=keys))
+        at = held_in(place.get, place.found, replace(case.at, keys=keys))
         if at is not None:
             message = case.message.format(*where, at=at, gpu=setup.gpu)
             hint = case.hint.format(*where, at=at, gpu=setup.gpu)
-            yield Fault(at=at, message=message, hint=hint, edit=_edit(case, place, at))
+            yield Fault(at=at, message=message, hint=hint, edit=_edit(case, place, at), level=level)
 
 
 def _anywhere(setup: Setup, place: _Place, held: Held) -> Setting | None:
     places = _places(setup, held.of) if held.of else (place,)
-    return next(filter(None, (_held(each, held) for each in places)), None)
-
-
-def _held(place: _Place, held: Held) -> Setting | None:
-    """Return the setting that is looked for; None where none holds what it is to."""
-    setting = place.get(*held.keys)
-    if held.default is not None and (setting is None or setting.whole is None):
-        setting = Setting(key=held.keys[0], value=held.default, line=0, file=place.found.file)
-    if setting is not None and held.word:
-        words = setting.value if isinstance(setting.value, list) else setting.text.split()
-        word = next((str(each) for each in words if re.fullmatch(held.word, str(each))), None)
-        setting = None if word is None else replace(setting, value=word)
-    return setting if setting is not None and _holds(setting, held) else None
-
-
-def _holds(setting: Setting, held: Held) -> bool:
-    whole, text = setting.whole, setting.text
-    if held.number not in {None, whole}:
-        return False
-    if held.least is not None and (whole is None or whole < held.least):
-        return False
-    if held.most is not None and (whole is None or whole > held.most):
-        return False
-    is_like = not held.like or re.fullmatch(held.like, text, re.DOTALL) is not None
-    is_unlike = not held.unlike or re.fullmatch(held.unlike, text) is None
-    return is_like and is_unlike and _STATES[held.state](setting)
-
-
-_STATES: Mapping[str, Callable[[Setting], bool]] = MappingProxyType(
-    {
-        "there": lambda _: True,
-        "said": lambda setting: setting.value is not None,
-        "filled": lambda setting: setting.value not in (None, ""),
-        "given": lambda setting: bool(setting.value),
-        "auto": lambda setting: setting.is_auto,
-        "truth": lambda setting: isinstance(setting.value, bool),
-        "on": lambda setting: setting.truth is True,
-        "off": lambda setting: setting.truth is False,
-        "not off": lambda setting: setting.truth is not False,
-    }
-)
+    return next(filter(None, (held_in(each.get, each.found, held) for each in places)), None)
 
 
 def _edit(case: Case, place: _Place, at: Setting) -> Edit | None:

@@ -27,7 +27,12 @@ def wrong_values(rule: TabledRule, setup: Setup) -> Iterator[Fault]:
         for found in setup.of(*((ACCELERATE, LAUNCH) if tool == LAUNCH else (tool,))):
             for name, key in keys_of(tool).items():
                 setting = found.get(name)
-                if key.type in types and setting is not None and not _is_unread(found, key):
+                if (
+                    key.type in types
+                    and setting is not None
+                    and setting.key == name
+                    and not _is_unread(found, key)
+                ):
                     fault = _JUDGES[key.type](setting, key)
                     if fault is not None:
                         yield fault

@@ -134,6 +134,17 @@ def unread_deepspeed(setup: Setup) -> Setting | None:
     return next((each for each in named if isinstance(each.value, str)), None)
 
 
+def written_deepspeed(setup: Setup) -> Setting | None:
+    """Return where a program of its own is told to use DeepSpeed, whose configuration it writes itself."""
+    said = (
+        each
+        for found in setup.of(TRAINER)
+        if found.is_command and not is_of_others(found) and (each := found.get("deepspeed"))
+    )
+    is_given = setup.of(DEEPSPEED) or any(setup.settings(LAUNCH, "told.deepspeed_config"))
+    return None if is_given else next((each for each in said if each.value is True), None)
+
+
 def to_nvme(setup: Setup) -> bool:
     """Return whether a file asks for offload to NVMe."""
     return any(

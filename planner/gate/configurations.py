@@ -22,7 +22,13 @@ from planner.configs.layout import (
     strategy_fields,
     unread_precision,
 )
-from planner.configs.meaning import model_names, to_nvme, unread_deepspeed, world
+from planner.configs.meaning import (
+    model_names,
+    to_nvme,
+    unread_deepspeed,
+    world,
+    written_deepspeed,
+)
 from planner.configs.megatron_sizes import model_config
 from planner.configs.recognise import SUFFIXES, is_configuration, read_text, recognise
 from planner.configs.rules import faults
@@ -267,6 +273,10 @@ def _other_kind(setup: Setup) -> str:
     unread = next((each.kind for each in setup.found if each.kind not in READ), None)
     if unread is not None:
         return f"not estimated: the files of {unread} are known here, and not read"
+    written = written_deepspeed(setup)
+    if written is not None:
+        place = f"line {written.line} of {written.file}"
+        return f"not estimated: the script writes DeepSpeed's configuration itself ({place})"
     other = other_method(setup)
     if other is None:
         return ""

@@ -9,7 +9,7 @@ import pytest
 from planner.catalog.configs import signs, tool
 from planner.configs.found import Setup
 from planner.configs.layout import recipe_fields, strategy_fields
-from planner.configs.meaning import model_names
+from planner.configs.meaning import model_names, written_deepspeed
 from planner.configs.megatron_sizes import model_config
 from planner.configs.recognise import recognise
 from planner.configs.tools import left_out, other_method
@@ -115,3 +115,17 @@ def test_an_unknown_value_is_not_taken_for_off(value: str) -> None:
     """Nor for on: the planner's own default is estimated, and the note names the key."""
     text = f"output_dir: o\nper_device_train_batch_size: 1\nbf16: {value}\n"
     assert "precision" not in recipe_fields(Setup(found=recognise(text, "a.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("command", "is_written"),
+    [
+        ("deepspeed main.py --per_device_train_batch_size 4 --zero_stage 3 --deepspeed", True),
+        ("deepspeed train.py --per_device_train_batch_size 4 --deepspeed ds.json", False),
+        ("deepspeed t.py --output_dir o --deepspeed --deepspeed_config ds.json", False),
+        ("NPROC_PER_NODE=8 swift sft --model gpt2 --deepspeed zero3", False),
+    ],
+)
+def test_a_switch_names_no_file(command: str, *, is_written: bool) -> None:
+    files = Setup(found=recognise(command, "a.sh"))
+    assert (written_deepspeed(files) is not None) == is_written

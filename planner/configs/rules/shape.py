@@ -114,7 +114,8 @@ def sizes_do_not_fill_the_gpus(setup: Setup) -> Iterator[Fault]:
     Source: torchtitan.distributed.parallel_dims, _validate (0.3.0); accelerate.parallelism_config,
     _validate_accelerator (1.15.0); megatron.core.parallel_state (0.16.1).
     """
-    ranks = world(setup)
+    is_one_branch = any(each.get("branch") for each in setup.of(LAUNCH))
+    ranks = None if is_one_branch else world(setup)
     for each in sizes(setup):
         if ranks is None or not each.given:
             continue

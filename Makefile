@@ -62,7 +62,7 @@ $(VENV)/torch.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test-torch]'
 	DS_BUILD_OPS=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation deepspeed==0.19.8
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps torchtitan==0.3.0 axolotl==0.19.0 llamafactory==0.9.5
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps torchtitan==0.3.0 trl==1.16.0 axolotl==0.19.0 llamafactory==0.9.5
 	@touch $@ $(VENV)/test.stamp
 
 demo: $(VENV)/base.stamp

@@ -58,7 +58,9 @@ def test_what_is_named_is_written_and_the_readme_names_the_rest() -> None:
     assert folders(files) == {"accelerate", "torchrun", "launchers"}
     started = {name for name in files if name.startswith("launchers/")}
     assert started == {"launchers/README.md", "launchers/slurm.sh"}
-    assert "`--target NAME` writes the same training for trainer." in files["README.md"]
+    assert (
+        "`--target NAME` writes the same training for trainer, llama-factory." in files["README.md"]
+    )
     assert "`launchers/README.md` has the line for each" in files["README.md"]
     alone = files_of()["README.md"]
     assert len(alone.splitlines()) <= 90
@@ -66,7 +68,9 @@ def test_what_is_named_is_written_and_the_readme_names_the_rest() -> None:
         "--launcher NAME` also writes what starts it by ssh, slurm, docker, kubernetes, ray."
         in alone
     )
-    assert "`--target NAME` writes the same training for torchrun, accelerate." in alone
+    assert (
+        "`--target NAME` writes the same training for torchrun, accelerate, llama-factory." in alone
+    )
 
 
 def test_pods_bring_the_image_that_they_run() -> None:
@@ -92,7 +96,7 @@ def test_pods_bring_the_image_that_they_run() -> None:
             {"targets": ["deepspeed"]},
             "files.targets",
             "no files for deepspeed: it runs plans of deepspeed, and this one is of torch",
-            "--framework deepspeed plans for it; this plan has trainer, torchrun, accelerate",
+            "--framework deepspeed plans for it; this plan has trainer, torchrun, accelerate, llama-factory",
         ),
         (
             {"launchers": ["kubeflow"]},

@@ -46,6 +46,7 @@ LANES = (
             "liger_kernel",
             "megatron",
             "ray",
+            "trl",
         ),
         finds="every file that is written, executed",
     ),

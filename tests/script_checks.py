@@ -6,7 +6,17 @@ from pathlib import Path
 TOOLS = Path(sys.executable).parent
 MODULES = [
     *("answers", "arguments", "checkpoints", "data", "division", "evaluation", "gradients"),
-    *("launcher", "model", "report", "settings", "stages", "start", "training", "weights"),
+    *(
+        "launcher",
+        "model",
+        "progress",
+        "report",
+        "settings",
+        "stages",
+        "start",
+        "training",
+        "weights",
+    ),
 ]
 """What stands beside a train.py."""
 FORMAT = (f"{TOOLS}/ruff", "format", "--isolated", "--no-cache", "--line-length=100", "--diff")

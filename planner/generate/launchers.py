@@ -189,7 +189,9 @@ def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str
         data=program.data.format(folder="", corpus=corpus),
         steps=_filled(program.steps, steps=spec.steps),
         saves=_filled(program.saves, folder="checkpoints", every=every),
-        s3_data=f"{s3_data} --model {_S3_FOLDER}/model" if folder else s3_data,
+        s3_data=f"{s3_data} {program.model.format(folder=f'{_S3_FOLDER}/model')}"
+        if folder
+        else s3_data,
         s3_saves=_s3_saves(program, spec.nodes, every),
         corpus=corpus,
         image=f"{_REGISTRY}/{job}",
@@ -211,7 +213,8 @@ def _s3_saves(program: Program, nodes: int, every: int) -> str:
     """
     saves = _filled(program.saves, folder="/opt/ml/checkpoints", every=every)
     checkpoints = f" {saves}" if nodes == 1 else ""
-    return checkpoints + (" --save-model /opt/ml/model" if program.is_train_py else "")
+    model = "" if checkpoints and program.saves_with_checkpoints else program.final
+    return checkpoints + (f" {model.format(folder='/opt/ml/model')}" if model else "")
 
 
 def _image_files(spec: RunSpec, written: Sequence[Target]) -> list[str]:
@@ -232,7 +235,8 @@ def _image_files(spec: RunSpec, written: Sequence[Target]) -> list[str]:
 def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
     corpus = program.corpus or corpus
     arguments = program.data.format(folder=f"{_STORAGE}/", corpus=corpus).split()
-    arguments += ["--model", f"{_STORAGE}/model"] if local_model(spec, program) else []
+    if local_model(spec, program):
+        arguments += program.model.format(folder=f"{_STORAGE}/model").split()
     every = save_every(spec)
     words = (*program.steps, *program.saves)
     arguments += _filled(
@@ -252,7 +256,7 @@ def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:
 
 def local_model(spec: RunSpec, program: Program) -> str:
     """Return the folder that a script reads its model from, "" where that is on the Hub or in the bundle."""
-    is_read = program.is_train_py and spec.is_pretrained and spec.model.isprintable()
+    is_read = program.model and spec.is_pretrained and spec.model.isprintable()
     return spec.model if is_read and spec.model.startswith("/") else ""
 
 

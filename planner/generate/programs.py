@@ -23,6 +23,12 @@ class Program:
     """Arguments that save every `{every}` steps to `{folder}`, and go on from what is there; some keep `{kept}`."""
     goes_on: str
     """Those of `saves` by which a launcher knows that the same command goes on."""
+    model: str = ""
+    """Arguments by which it reads the model from `{folder}`; empty where its files say that."""
+    final: str = ""
+    """Those by which it writes the trained model alone to `{folder}`; empty where nothing does."""
+    saves_with_checkpoints: bool = False
+    """Whether the trained model lies beside the checkpoints that it saves."""
     save_signal: str = ""
     """By which it saves and ends; empty where none makes it."""
     corpus: str = ""

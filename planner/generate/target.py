@@ -31,7 +31,7 @@ class Target:
     @property
     def is_script(self) -> bool:
         """Return whether it has a train.py of this project, with its arguments."""
-        return "train.py" in self.templates
+        return "train.py" in self.templates and self.launch_template == "common/launch.md"
 
 
 SCRIPT: Mapping[str, str] = MappingProxyType(

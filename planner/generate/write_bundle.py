@@ -225,6 +225,7 @@ def _versions(job: Job) -> dict[str, str]:
         "axolotl": False,
         "llamafactory": False,
         "peft": lora is not None,
+        "trl": job.model.task == "causal-lm",
         "bitsandbytes": lora.is_quantised if lora else bool(written and written.package != "torch"),
     }
     return {name: each.newest for name, each in packages().items() if own.get(name, True)}

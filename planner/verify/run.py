@@ -15,7 +15,7 @@ from planner.core.frozen import frozen
 from planner.verify.planned import Planned
 
 _TARGETS = ("torchrun", "accelerate", "deepspeed", "trainer")
-"""Folders whose train.py takes --steps, --log and --cpu."""
+"""Folders whose train.py can be run for so many steps, on CPUs too, and logs them."""
 _LAST = 3
 """Lines of a run that failed which are shown."""
 _OUT_OF_MEMORY = "out of memory"
@@ -55,10 +55,16 @@ def run_bundle(
     """
     folder = _folder(planned, target)
     with TemporaryDirectory(prefix="planner-verify-") as scratch:
-        records = Path(scratch) / "log.jsonl"
-        command = ["bash", "launch.sh", "--steps", str(length.steps), "--no-save-model"]
-        command += ["--output", str(Path(scratch) / "run"), "--log", str(records)]
-        command += ["--cpu"] if on_cpus else []
+        records, output = Path(scratch) / "log.jsonl", str(Path(scratch) / "run")
+        command = ["bash", "launch.sh"]
+        if folder.name == "trainer":  # whose log is what it prints
+            command += ["--max_steps", str(length.steps), "--save_strategy", "no"]
+            command += ["--output_dir", output, "--logging_steps", "1"]
+            command += ["--use_cpu", "true"] if on_cpus else []
+        else:
+            command += ["--steps", str(length.steps), "--no-save-model"]
+            command += ["--output", output, "--log", str(records)]
+            command += ["--cpu"] if on_cpus else []
         lines = _started(command, folder, show, length.limit_seconds)
         logged = records.read_bytes() if records.is_file() else b""
     return "".join(lines).encode(errors="replace")[:LARGEST_LOG] + b"\n" + logged

@@ -262,6 +262,7 @@ def train(  # noqa: PLR0913 - each is one thing that a plan may choose
     adapt: Callable[[Any], Any] | None = None,
     attention: str = "sdpa",
     step_with: Callable[[Any], Any] = build_optimizer,
+    rate: Callable[[int], float] = learning_rate,
 ) -> Reference:
     """Train on synthetic tokens, or on texts that are given as numbers of words."""
     model = build(model_config, attention)
@@ -272,10 +273,10 @@ def train(  # noqa: PLR0913 - each is one thing that a plan may choose
     for step in range(STEPS):
         indices = range(step * GLOBAL_BATCH_SIZE, (step + 1) * GLOBAL_BATCH_SIZE)
         if texts is None:
-            losses.append(take_step(model, optimizer, indices, learning_rate(step), clip=clip))
+            losses.append(take_step(model, optimizer, indices, rate(step), clip=clip))
         else:
             samples = [text_sample(index, texts, model) for index in indices]
-            losses.append(take_text_step(model, optimizer, samples, learning_rate(step)))
+            losses.append(take_text_step(model, optimizer, samples, rate(step)))
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     return Reference(initial, weights, losses)
 
@@ -302,7 +303,11 @@ def train_apart(model_config: Mapping[str, Any], *, every: int, steps: int) -> R
 
 
 def train_samples(
-    auto: Any, config: Any, sample: Callable[[int], dict[str, Tensor]], attention: str = "sdpa"
+    auto: Any,
+    config: Any,
+    sample: Callable[[int], dict[str, Tensor]],
+    attention: str = "sdpa",
+    rate: Callable[[int], float] = learning_rate,
 ) -> Reference:
     """Train on samples by their index, in one process; weights by the names that they have in the model."""
     torch.manual_seed(0)
@@ -315,7 +320,7 @@ def train_samples(
         batch = {name: torch.stack([each[name] for each in samples]) for name in samples[0]}
         loss = model(**batch).loss
         loss.backward()
-        losses.append(update(model, optimizer, learning_rate(step), loss))
+        losses.append(update(model, optimizer, rate(step), loss))
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     return Reference(initial, weights, losses)
 

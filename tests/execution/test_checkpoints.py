@@ -45,13 +45,10 @@ pytestmark = pytest.mark.usefixtures("preloaded")
 ON_GLOO = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false"}
 ZERO_3 = with_layout(TINY, zero_stage=3)
 DEEP_ZERO_3 = replace(ZERO_3, framework="deepspeed")
-NAMES = {"trainer": "checkpoint"}
-"""What a target calls a checkpoint; else "step"."""
 STOPPED: dict[str, tuple[str, RunSpec, dict[str, str]]] = {
     "shards": ("torchrun", ZERO_3, {}),
     "divided": ("torchrun", deep(DEEP_GPT2, tensor_parallel_size=2), {}),
     "accelerate": ("accelerate", TINY, {}),
-    "trainer": ("trainer", TINY, {}),
     "deepspeed": ("deepspeed", DEEP_ZERO_3, GLOO_ONLY),
 }
 ARCHITECTURES = {"divided": "deep-gpt2"}
@@ -84,7 +81,7 @@ def names(folder: Path) -> set[str]:
 @pytest.mark.parametrize("case", STOPPED)
 def test_a_stopped_run_continues_from_the_step_that_was_running(case: str, tmp_path: Path) -> None:
     target, spec, environment = STOPPED[case]
-    checkpoint = f"{NAMES.get(target, 'step')}-2"
+    checkpoint = "step-2"
     write(tmp_path, spec, target)
     given = beginning(spec, tmp_path)
     command = ("bash", f"{target}/launch.sh", "--no-dropout", "--resume", "latest", *given)
@@ -139,7 +136,7 @@ def first_loss(folder: Path) -> float:
         return float(model(input_ids=tokens, labels=tokens).loss)
 
 
-@pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])
+@pytest.mark.parametrize("target", ["torchrun", "accelerate"])
 def test_the_model_that_a_run_leaves_is_where_the_next_one_starts(
     target: str, tmp_path: Path
 ) -> None:
@@ -184,7 +181,6 @@ SHARDED: dict[str, tuple[str, str, RunSpec, dict[str, str]]] = {
         replace(ZERO_3, model_config=LLAMA),
         {**ON_GLOO, "ACCELERATE_ENGINE": "fsdp"},
     ),
-    "trainer": ("trainer", "gpt2", ZERO_3, {**ON_GLOO, "ACCELERATE_ENGINE": "fsdp"}),
     "deepspeed": ("deepspeed", "gpt2", DEEP_ZERO_3, GLOO_ONLY),
     "deepspeed pipeline": (
         "deepspeed",
@@ -216,7 +212,7 @@ def test_a_divided_model_is_saved_in_files_that_transformers_loads(
     assert model.config.max_position_embeddings == SEQUENCE_LENGTH
 
 
-@pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])
+@pytest.mark.parametrize("target", ["torchrun", "accelerate"])
 def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(target: str, tmp_path: Path) -> None:
     write(tmp_path, TINY, target)
     limit = "import resource\n\nresource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
@@ -224,14 +220,13 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(target: str, tmp_
     command = ("bash", f"{target}/launch.sh", *HYPERPARAMETERS, "--save-every", "1")
     output = run(tmp_path, *command).fail()
     (line,) = (line for line in output.splitlines() if "was not saved" in line)
-    name = f"{NAMES.get(target, 'step')}-1"
+    name = "step-1"
     assert f"checkpoints/{name} was not saved, with " in line
     assert "GB free on its disk: " in line
     assert "Traceback" not in output
     again = run(tmp_path, *command, "--resume", f"checkpoints/{name}9").fail()
     assert f"there is no checkpoint checkpoints/{name}9" in again
-    if target != "trainer":
-        assert not names(tmp_path / target / "checkpoints")
+    assert not names(tmp_path / target / "checkpoints")
 
 
 @pytest.mark.parametrize("stage", [0, 3])

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("preloaded")
 
 PLAN = with_layout(ACCUMULATED, model_config=CLASSIFIER, task="sequence-classification")
 DEEPSPEED = {"framework": "deepspeed", "zero_stage": 2}
-TARGETS: Mapping[str, dict[str, Any]] = {"accelerate": {}, "trainer": {}, "deepspeed": DEEPSPEED}
+TARGETS: Mapping[str, dict[str, Any]] = {"accelerate": {}, "deepspeed": DEEPSPEED}
 PADDED = {"pad_token_id": 1, "id2label": CLASSIFIER["id2label"]}
 DECODERS: Mapping[str, dict[str, Any]] = {
     "gpt2": GPT2 | PADDED | {"architectures": ["GPT2ForSequenceClassification"]},
@@ -44,19 +44,6 @@ def test_decoders_classify_by_their_last_token_like_one_process(tmp_path: Path) 
         assert_parity(run, train(DECODERS[name.partition("-")[0]]))
 
 
-def test_trainer_finds_the_last_token_of_padded_texts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    texts = draw_texts(count=40, longest=25)
-    data = write_texts(tmp_path / "texts.jsonl", texts, classes=CLASSES)
-    tokenizer = write_tokenizer(tmp_path / "tokenizer")
-    folder = write(tmp_path, with_layout(PLAN, model_config=DECODERS["gpt2"]), "trainer")
-    options = ("--no-dropout", "--data", str(data), "--tokenizer", str(tokenizer))
-    run = start(folder, "bash", "trainer/launch.sh", *options)
-    assert_parity(run.finish(), train(DECODERS["gpt2"], texts))
-
-
 def test_tokens_are_classified_like_one_process_does(tmp_path: Path) -> None:
     plans = {str(stage): with_layout(TAGGED, zero_stage=stage) for stage in (0, 3)}
     for run in launch_several(tmp_path, plans, "--no-dropout").values():
@@ -71,11 +58,11 @@ def test_a_word_has_its_class_at_its_first_token(
     texts = draw_texts(count=40, longest=25)
     data = write_tags(tmp_path / "words.jsonl", texts, classes=CLASSES)
     tokenizer = write_tokenizer(tmp_path / "tokenizer")
-    folder = write(tmp_path, TAGGED, "trainer")
+    folder = write(tmp_path, TAGGED, "accelerate")
     options = ("--no-dropout", "--data", str(data), "--tokenizer", str(tokenizer))
-    run = start(folder, "bash", "trainer/launch.sh", *options)
+    run = start(folder, "bash", "accelerate/launch.sh", *options)
     assert_parity(run.finish(), train(TAGGER, texts))
-    rows = load(folder / "trainer" / "train.py").read_rows
+    rows = load(folder / "accelerate" / "train.py").read_rows
     two = write_tags(tmp_path / "two.jsonl", [], classes=1)
     two.write_text('{"tokens": ["w1 w2", "w3"], "tags": [1, 2]}\n' * 2)
     read: dict[str, Any] = {

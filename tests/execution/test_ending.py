@@ -23,7 +23,7 @@ runpy.run_path("written.py", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])
+@pytest.mark.parametrize("target", ["torchrun", "accelerate"])
 def test_nothing_holds_the_process_group_when_it_ends(target: str, tmp_path: Path) -> None:
     write(tmp_path, TINY, target)
     script = tmp_path / target / "train.py"

@@ -95,11 +95,10 @@ def test_every_layout_evaluates_like_one_process(options: tuple[str, ...], tmp_p
     [
         ("accelerate", ACCUMULATED, ""),
         ("accelerate", with_layout(PLANS["context@deep-llama"], zero_stage=3), "fsdp"),
-        ("trainer", ACCUMULATED, ""),
         ("deepspeed", with_layout(ACCUMULATED, zero_stage=2, framework="deepspeed"), "deepspeed"),
         ("deepspeed", replace(PLANS["pipeline@deep-gpt2"], framework="deepspeed"), "deepspeed"),
     ],
-    ids=["accelerate", "context", "trainer", "deepspeed", "pipeline"],
+    ids=["accelerate", "context", "deepspeed", "pipeline"],
 )
 def test_every_target_evaluates_like_one_process(
     target: str, plan: RunSpec, engine: str, options: tuple[str, ...], tmp_path: Path

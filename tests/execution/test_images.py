@@ -49,9 +49,8 @@ def image(index: int) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("kind", PLANS)
-@pytest.mark.parametrize("target", ["trainer", "accelerate"])
-def test_images_train_like_one_process(target: str, kind: str, tmp_path: Path) -> None:
-    run = launch(tmp_path, PLANS[kind], "--no-dropout", target=target).finish()
+def test_images_train_like_one_process(kind: str, tmp_path: Path) -> None:
+    run = launch(tmp_path, PLANS[kind], "--no-dropout", target="accelerate").finish()
     assert_loads_alike(run, AUTO, expected(kind))
 
 
@@ -100,7 +99,7 @@ def test_a_folder_of_files_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "--init",
         "random",
     )
-    run = launch(tmp_path / "run", PLAN, *options, target="trainer").finish()
+    run = launch(tmp_path / "run", PLAN, *options, target="accelerate").finish()
     assert len(run.losses) == STEPS
 
 

@@ -110,10 +110,7 @@ RUNS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "accelerate zero-1": ("accelerate", "llama", {"zero_stage": 1, "recompute": "full"}),
     "accelerate zero-2": ("accelerate", "gpt2", {"zero_stage": 2}),
     "accelerate zero-3": ("accelerate", "llama", {"zero_stage": 3, "recompute": "full"}),
-    "trainer": ("trainer", "llama", {"recompute": "full"}),
-    "trainer zero-3": ("trainer", "llama", {"zero_stage": 3, "recompute": "full"}),
     "deepspeed zero-2": ("accelerate", "llama", {"framework": "deepspeed", "zero_stage": 2}),
-    "deepspeed trainer": ("trainer", "llama", {"framework": "deepspeed", "zero_stage": 1}),
 }
 
 
@@ -155,11 +152,10 @@ def test_tensor_parallel_adapters_train_like_one_process_and_resume_exactly(tmp_
         assert distance(part.adapters, whole.adapters) == 0
 
 
-@pytest.mark.parametrize("target", ["accelerate", "trainer"])
-def test_zero_3_of_deepspeed_trains_adapters_like_one_process(target: str, tmp_path: Path) -> None:
+def test_zero_3_of_deepspeed_trains_adapters_like_one_process(tmp_path: Path) -> None:
     spec = plan(framework="deepspeed", zero_stage=3)
     weights = weights_of(LLAMA, tmp_path / "llama")
-    run = launch(tmp_path, target, spec, *weights, "--save-every", "3").finish()
+    run = launch(tmp_path, "accelerate", spec, *weights, "--save-every", "3").finish()
     assert_parity(run, expected("llama", 32))
 
 
@@ -168,9 +164,7 @@ def test_zero_3_of_deepspeed_trains_adapters_like_one_process(target: str, tmp_p
     [
         ("accelerate", {}),
         ("accelerate", {"zero_stage": 3}),
-        ("trainer", {"zero_stage": 2}),
         ("accelerate", {"zero_stage": 3, "offload": "optimizer+parameters"}),
-        ("trainer", {"zero_stage": 3, "offload": "optimizer+parameters"}),
     ],
 )
 def test_4_bit_weights_train_adapters_like_one_process(
@@ -187,14 +181,11 @@ def test_4_bit_weights_train_adapters_like_one_process(
         ("accelerate", {"zero_stage": 1}),
         ("accelerate", {"zero_stage": 3, "precision": "bf16-mixed"}),
         ("accelerate", {"framework": "deepspeed", "zero_stage": 2}),
-        ("trainer", {}),
-        ("trainer", {"zero_stage": 3}),
     ],
 )
 def test_adapters_resume_exactly(target: str, layout: dict[str, Any], tmp_path: Path) -> None:
     whole = launch(tmp_path / "whole", target, plan(**layout), "--save-every", "1").finish()
-    name = {"accelerate": "step-1", "trainer": "checkpoint-1"}[target]
-    checkpoint = whole.folder / target / "checkpoints" / name
+    checkpoint = whole.folder / target / "checkpoints" / "step-1"
     part = launch(tmp_path / "part", target, plan(**layout), "--resume", str(checkpoint)).finish()
     assert part.losses == whole.losses[1:]
     assert distance(part.adapters, whole.adapters) == 0
@@ -233,11 +224,11 @@ def test_4_bit_weights_train_adapters_in_deepspeeds_engine(stage: int, tmp_path:
 
 
 def test_8_bit_weights_stay_close_to_whole_ones(tmp_path: Path) -> None:
-    trained = launch(tmp_path, "trainer", plan(bits=8)).finish()
+    trained = launch(tmp_path, "accelerate", plan(bits=8)).finish()
     assert trained.losses == pytest.approx(expected("llama", 32).losses, abs=0.02)
 
 
-@pytest.mark.parametrize("target", ["accelerate", "trainer"])
+@pytest.mark.parametrize("target", ["accelerate"])
 @pytest.mark.parametrize("stage", [0, 3])
 def test_4_bit_weights_compute_in_16_bit(stage: int, target: str, tmp_path: Path) -> None:
     run = launch(tmp_path, target, plan(bits=4, zero_stage=stage, precision="bf16-mixed")).finish()
@@ -247,7 +238,7 @@ def test_4_bit_weights_compute_in_16_bit(stage: int, target: str, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("target", "layout"),
-    [("accelerate", {}), ("accelerate", {"zero_stage": 3}), ("trainer", {})],
+    [("accelerate", {}), ("accelerate", {"zero_stage": 3})],
 )
 def test_weights_in_the_configs_dtype_train_close_to_one_process_in_fp32(
     target: str, layout: dict[str, Any], tmp_path: Path

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trainer_runs
 from launched import ACCUMULATED, launch, launch_several
 from reference import train
 from run_specs import refusal, with_layout
@@ -100,5 +101,6 @@ def test_trainers_replicas_look_for_what_an_indexer_does_not_learn(
     tmp_path: Path, recompute: str
 ) -> None:
     replicas = with_layout(ACCUMULATED, model_config=PICKING, recompute=recompute)
-    run = launch(tmp_path, replicas, "--no-dropout", target="trainer").finish()
-    assert run.losses == pytest.approx(train(PICKING).losses, abs=1e-5)
+    run = trainer_runs.train(tmp_path, replicas, *trainer_runs.tokens(tmp_path)).finish()
+    alone = train(PICKING, rate=trainer_runs.rate)
+    assert run.losses == pytest.approx(alone.losses, abs=1e-5)

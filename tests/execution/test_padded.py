@@ -76,11 +76,10 @@ def test_every_layout_counts_tokens_like_one_process(
         ("accelerate", MASKED, ""),
         ("accelerate", with_layout(MASKED, zero_stage=2, framework="deepspeed"), "deepspeed"),
         ("accelerate", with_layout(PLANS["context@deep-llama"], zero_stage=3), "fsdp"),
-        ("trainer", MASKED, ""),
         ("deepspeed", with_layout(MASKED, zero_stage=2, framework="deepspeed"), "deepspeed"),
         ("deepspeed", replace(PLANS["pipeline@deep-gpt2"], framework="deepspeed"), "deepspeed"),
     ],
-    ids=["ddp", "plugin", "context", "trainer", "deepspeed", "pipeline"],
+    ids=["ddp", "plugin", "context", "deepspeed", "pipeline"],
 )
 def test_every_target_counts_tokens_like_one_process(
     target: str, plan: RunSpec, engine: str, options: tuple[str, ...], tmp_path: Path

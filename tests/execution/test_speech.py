@@ -43,9 +43,8 @@ def heard(index: int) -> dict[str, torch.Tensor]:
     return {"input_features": features, "labels": labels}
 
 
-@pytest.mark.parametrize("target", ["trainer", "accelerate"])
-def test_speech_trains_like_one_process(target: str, tmp_path: Path) -> None:
-    run = launch(tmp_path, PLAN, "--no-dropout", target=target).finish()
+def test_speech_trains_like_one_process(tmp_path: Path) -> None:
+    run = launch(tmp_path, PLAN, "--no-dropout", target="accelerate").finish()
     assert_loads_alike(run, AUTO, expected())
 
 
@@ -63,10 +62,10 @@ def test_a_folder_of_sounds_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         *("--data", str(sounds), "--text-column", "sentence"),
         *("--model", str(write_processor(tmp_path / "whisper")), "--init", "random"),
     )
-    run = launch(tmp_path / "run", PLAN, *options, target="trainer").finish()
+    run = launch(tmp_path / "run", PLAN, *options, target="accelerate").finish()
     assert len(run.losses) == STEPS
     (sounds / "5.wav").unlink()
-    said = launch(tmp_path / "again", PLAN, *options, target="trainer").fail()
+    said = launch(tmp_path / "again", PLAN, *options, target="accelerate").fail()
     assert "metadata.csv names 5.wav, which is not in" in said
     script = load(write(tmp_path / "module", PLAN, "torchrun") / "torchrun" / "train.py")
     for damaged, refusal in (

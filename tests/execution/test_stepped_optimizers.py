@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+import trainer_runs
 from bitsandbytes.optim.adamw import AdamW8bit
 from bitsandbytes.optim.lion import Lion
-from launched import ACCUMULATED, BETA2, GPT2, WEIGHT_DECAY, Run, launch, launch_several
+from launched import ACCUMULATED, BETA2, GPT2, LLAMA, WEIGHT_DECAY, Run, launch, launch_several
 from reference import (
     Reference,
     decaying,
@@ -119,13 +120,18 @@ def test_muon_steps_the_matrices_of_blocks_and_resumes_exactly(tmp_path: Path) -
     assert distance(again.weights, run.weights) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("target", "name"), [("accelerate", "adamw-8bit"), ("trainer", "adafactor")]
-)
-def test_other_scripts_step_like_one(target: str, name: str, tmp_path: Path) -> None:
-    plan = with_layout(ACCUMULATED, optimizer=name)
-    run = launch(tmp_path, plan, "--no-dropout", target=target).finish()
-    assert_close(run, train(GPT2, step_with=step_with(name)))
+def test_accelerates_script_steps_like_one(tmp_path: Path) -> None:
+    plan = with_layout(ACCUMULATED, optimizer="adamw-8bit")
+    run = launch(tmp_path, plan, "--no-dropout", target="accelerate").finish()
+    assert_close(run, train(GPT2, step_with=step_with("adamw-8bit")))
+
+
+@pytest.mark.parametrize("name", ["adafactor", "sgd-momentum", "lion"])
+def test_trainer_steps_like_one(name: str, tmp_path: Path) -> None:
+    """Those that it has no name for, or would step by other betas."""
+    plan = with_layout(ACCUMULATED, optimizer=name, model_config=LLAMA)
+    run = trainer_runs.train(tmp_path, plan, *trainer_runs.tokens(tmp_path)).finish()
+    assert_close(run, train(LLAMA, step_with=step_with(name), rate=trainer_runs.rate))
 
 
 @pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])

@@ -1,46 +1,79 @@
-"""transformers' Trainer reads training_arguments.json, and trains like one process."""
+"""TRL's SFTTrainer reads sft.yaml, and trains like one process."""
 
 import json
+import math
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
-from launched import ACCUMULATED, TINY, Run, launch, start, write
-from reference import TOLERANCE, distance, expected
+import torch
+import trainer_runs
+import trl
+import yaml
+from launched import ACCUMULATED, LLAMA, STEPS, TINY
+from reference import (
+    GLOBAL_BATCH_SIZE,
+    SEQUENCE_LENGTH,
+    TOLERANCE,
+    Reference,
+    build,
+    build_optimizer,
+    distance,
+    take_text_step,
+)
 from run_specs import refusal, with_layout
-from transformers import HfArgumentParser, TrainingArguments
+from texts import (
+    END,
+    FIRST_WORD,
+    WORDS,
+    draw_texts,
+    write_chat_tokenizer,
+    write_texts,
+    write_tokenizer,
+)
+from trainer_runs import assert_parity, expected, named, rate, texts_of, tokens
+from transformers import HfArgumentParser
 
 from planner.generate import RunSpec, generate
 
-pytestmark = pytest.mark.usefixtures("preloaded")
+pytestmark = [
+    pytest.mark.usefixtures("preloaded"),
+    pytest.mark.filterwarnings("ignore:`use_liger_kernel=True` is deprecated"),
+]
 
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
-DEEPSPEED = with_layout(ACCUMULATED, framework="deepspeed", zero_stage=2, offload="optimizer")
+SPEC = with_layout(ACCUMULATED, model_config=LLAMA)
+DEEPSPEED = with_layout(SPEC, framework="deepspeed", zero_stage=2, offload="optimizer")
+TEXTS = draw_texts(count=40, longest=25)
 
 
 def settings(spec: RunSpec) -> dict[str, Any]:
     files = generate(spec, ["trainer"])
-    read: dict[str, Any] = json.loads(files["trainer/training_arguments.json"])
+    read: dict[str, Any] = yaml.safe_load(files["trainer/sft.yaml"])
     return read
 
 
-def parsed(settings: dict[str, Any], folder: Path) -> TrainingArguments:
-    """Return what Trainer makes of its arguments on this machine; unknown ones are an error."""
-    parser = HfArgumentParser(TrainingArguments)  # type: ignore[arg-type]
-    (arguments,) = parser.parse_dict(settings | {"use_cpu": True, "output_dir": str(folder)})
-    assert isinstance(arguments, TrainingArguments)
+def parsed(settings: dict[str, Any], folder: Path) -> trl.SFTConfig:
+    """Return what TRL makes of its arguments on this machine; unknown ones are an error."""
+    parser = HfArgumentParser((trl.ScriptArguments, trl.ModelConfig, trl.SFTConfig))
+    own = {"use_cpu": True, "output_dir": str(folder)}
+    *_, arguments = parser.parse_dict(settings | own)
+    assert isinstance(arguments, trl.SFTConfig)
     return arguments
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_trainer_reads_every_layout_as_it_is_meant(precision: str, tmp_path: Path) -> None:
+def test_trl_reads_every_layout_as_it_is_meant(precision: str, tmp_path: Path) -> None:
     for stage, recompute in product((0, 2, 3), ("none", "full")):
-        spec = with_layout(ACCUMULATED, zero_stage=stage, precision=precision, recompute=recompute)
+        spec = with_layout(SPEC, zero_stage=stage, precision=precision, recompute=recompute)
         arguments = parsed(settings(spec), tmp_path)
         assert arguments.per_device_train_batch_size == spec.micro_batch_size
         assert arguments.gradient_accumulation_steps == spec.gradient_accumulation_steps
+        assert arguments.max_length == spec.sequence_length
         assert arguments.bf16 == (precision == "bf16-mixed")
         assert arguments.fp16 == (precision == "fp16-mixed")
         assert bool(arguments.fsdp) == (stage > 0)
@@ -52,7 +85,7 @@ def test_trainer_reads_every_layout_as_it_is_meant(precision: str, tmp_path: Pat
 def test_every_fsdp_key_reaches_the_plugin(stage: int, offload: str, tmp_path: Path) -> None:
     """Trainer drops unknown keys in silence; those it knows it hands on."""
     for recompute in ("none", "full"):
-        spec = with_layout(TINY, zero_stage=stage, offload=offload, recompute=recompute)
+        spec = with_layout(SPEC, zero_stage=stage, offload=offload, recompute=recompute)
         ours = settings(spec)["fsdp_config"]
         plugin = parsed(settings(spec), tmp_path).fsdp_plugin_args
         assert plugin is not None
@@ -66,28 +99,14 @@ def test_every_fsdp_key_reaches_the_plugin(stage: int, offload: str, tmp_path: P
 def test_shards_are_reduced_after_every_micro_batch_as_planned(tmp_path: Path) -> None:
     """Trainer by itself holds whole gradients on every rank until the last one."""
     for stage, expected_value in ((0, None), (2, {"sync_each_batch": True})):
-        arguments = parsed(settings(with_layout(ACCUMULATED, zero_stage=stage)), tmp_path)
+        arguments = parsed(settings(with_layout(SPEC, zero_stage=stage)), tmp_path)
         accelerated: Any = arguments.accelerator_config
         assert accelerated.gradient_accumulation_kwargs == expected_value
 
 
-def test_deepspeeds_section_agrees_with_trainers_own_arguments(tmp_path: Path) -> None:
-    """Trainer compares them, and refuses two values for one thing."""
-    alone = with_layout(DEEPSPEED, gpus_per_node=1, global_batch_size=8, offload="none")
-    for stage, precision in product(range(4), ("fp32", "bf16-mixed", "bf16")):
-        spec = with_layout(alone, zero_stage=stage, precision=precision)
-        read = parsed(settings(spec), tmp_path)
-        assert read.hf_deepspeed_config.config["zero_optimization"]["stage"] == stage
-        assert read.hf_deepspeed_config.mismatches == []
-    wrong = settings(alone)
-    wrong["deepspeed"] |= {"gradient_accumulation_steps": 3}
-    (mismatch,) = parsed(wrong, tmp_path).hf_deepspeed_config.mismatches
-    assert "gradient_accumulation_steps=3" in mismatch
-
-
 def test_an_unknown_argument_would_be_seen(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="per_device_batch"):
-        parsed(settings(TINY) | {"per_device_batch": 2}, tmp_path)
+        parsed(settings(SPEC) | {"per_device_batch": 2}, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -120,79 +139,91 @@ def test_what_trainer_cannot_run_is_refused_with_the_reason(
     assert re.search(reason, refusal(with_layout(TINY, **layout), "trainer"))
 
 
-def assert_parity(run: Run) -> None:
-    reference = expected("gpt2")
-    assert {record["world_size"] for record in run.finish().log} == {2}
-    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
-    # With DeepSpeed, Trainer saves tied weights under both names.
-    assert run.weights.keys() - {"lm_head.weight"} == reference.weights.keys()
-    assert distance(reference.weights, run.weights) <= TOLERANCE
-
-
 def test_ddp_trains_like_one_process_and_resumes_exactly(tmp_path: Path) -> None:
-    arguments = ("--no-dropout", "--save-every", "1")
-    whole = launch(tmp_path / "whole", ACCUMULATED, *arguments, target="trainer")
-    assert_parity(whole)
-    assert "find_unused_parameters" not in whole.printed
-    config = json.loads((whole.folder / "model" / "config.json").read_text())
-    assert config["use_cache"]  # as the model had it: training without a cache leaves it alone
-    checkpoint = whole.folder / "trainer" / "checkpoints" / "checkpoint-1"
-    resume = ("--no-dropout", "--resume", str(checkpoint))
-    part = launch(tmp_path / "part", ACCUMULATED, *resume, target="trainer").finish()
-    assert [record["step"] for record in part.log] == [2, 3]
-    assert part.losses == whole.losses[1:]
-
-
-def on_gloo(folder: Path, spec: RunSpec, *arguments: str, **environment: str) -> Run:
-    """Start the plan where Trainer uses FSDP or DeepSpeed without GPUs."""
-    command = ("bash", "trainer/launch.sh", "--no-dropout", *arguments)
-    gloo_only = str(Path(__file__).parent / "gloo_only")
-    variables = {"PYTHONPATH": gloo_only, "ACCELERATE_USE_CPU": "false", **environment}
-    return start(write(folder, spec, "trainer"), *command, **variables)
-
-
-def test_deepspeed_behind_trainer_trains_like_one_process(tmp_path: Path) -> None:
-    """The script ends where the model is not in DeepSpeed's engine: this run has been in one."""
-    assert_parity(on_gloo(tmp_path, DEEPSPEED))
-
-
-@pytest.mark.parametrize("stage", [2, 3])
-def test_fsdp_behind_trainer_trains_like_one_process_and_resumes_exactly(
-    stage: int, tmp_path: Path
-) -> None:
-    """The script ends where the model is no FSDPModule: these runs have trained one."""
-    spec = with_layout(ACCUMULATED, zero_stage=stage, recompute="full" if stage == 3 else "none")
-    engine = {"ACCELERATE_ENGINE": "fsdp"}
-    whole = on_gloo(tmp_path / "whole", spec, "--save-every", "1", **engine)
-    assert_parity(whole)
-    checkpoint = whole.folder / "trainer" / "checkpoints" / "checkpoint-1"
-    shards = {path.name for path in (checkpoint / "optimizer_0").glob("*.distcp")}
-    assert shards == {"__0_0.distcp", "__1_0.distcp"}
-    part = on_gloo(tmp_path / "part", spec, "--resume", str(checkpoint), **engine).finish()
+    data = tokens(tmp_path)
+    whole = trainer_runs.train(tmp_path / "whole", SPEC, *data, "--save_steps", "1")
+    assert_parity(whole, expected(LLAMA))
+    assert [record["tokens_per_step"] for record in whole.log if "loss" in record] == [256] * 3
+    checkpoint = whole.folder / "model" / "checkpoint-1"
+    resume = ("--resume_from_checkpoint", str(checkpoint))
+    part = trainer_runs.train(tmp_path / "part", SPEC, *data, *resume).finish()
     assert part.losses == whole.losses[1:]
     assert distance(part.weights, whole.weights) == 0
 
 
-def test_fsdp_behind_trainer_may_reduce_once_a_step(tmp_path: Path) -> None:
-    """Each of two runs counts its reduce-scatters: of 4 micro-batches, or of the last one."""
-    spec = with_layout(ACCUMULATED, zero_stage=3)
-    counted = (tmp_path / "each", ()), (tmp_path / "once", ("--no-sync",))
-    exchanges = []
-    for folder, flags in counted:
-        run = on_gloo(folder, spec, *flags, "--profile", "trace", ACCELERATE_ENGINE="fsdp")
-        assert_parity(run)
-        (trace,) = (run.folder / "trainer" / "trace").glob("rank-0*.json")
-        exchanges.append(trace.read_text().count('"name": "c10d::_reduce_scatter_base_"'))
-    assert exchanges[0] == 4 * exchanges[1] > 0
+def test_texts_train_like_one_process(tmp_path: Path) -> None:
+    """The reference computes every text by itself: a look at padding would show."""
+    spec = with_layout(SPEC, padding_share=0.5)
+    assert_parity(
+        trainer_runs.train(tmp_path, spec, *texts_of(tmp_path, TEXTS)), expected(LLAMA, TEXTS)
+    )
 
 
-def test_a_plan_that_trainer_would_run_as_another_one_ends_the_job(tmp_path: Path) -> None:
-    """Without GPUs Trainer takes DDP for FSDP, and says nothing."""
-    folder = write(tmp_path, with_layout(TINY, zero_stage=3), "trainer")
-    script = folder / "trainer" / "start.py"
-    text = script.read_text()
-    assert "time.sleep(60)" in text  # the launcher, which ends it, gives Trainer half a minute
-    script.write_text(text.replace("time.sleep(60)", "time.sleep(1)"))
-    run = start(folder, "bash", "trainer/launch.sh")
-    said = "made no FSDPModule of the model: it shards on GPUs alone, torchrun's script on CPUs too"
-    assert said in run.fail()
+def test_packed_texts_train_like_one_process(tmp_path: Path) -> None:
+    """TRL says which texts share a sequence; the reference computes each by itself."""
+    texts = draw_texts(count=160, longest=12)
+    rows = [{"input_ids": [*(FIRST_WORD + word for word in text), END]} for text in texts]
+    packed = trl.pack_dataset(datasets.Dataset.from_list(rows), SEQUENCE_LENGTH, "bfd")
+    assert max(map(len, packed["seq_lengths"])) > 1
+    data = write_texts(tmp_path / "texts.jsonl", texts)
+    options = (*named(data, write_tokenizer(tmp_path / "tokenizer")), "--packing_strategy", "bfd")
+    run = trainer_runs.train(tmp_path, SPEC, *options)
+
+    model = build(LLAMA)
+    initial = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimizer, losses = build_optimizer(model), []
+    for step in range(STEPS):
+        first = step * GLOBAL_BATCH_SIZE
+        batch = packed.select(range(first, first + GLOBAL_BATCH_SIZE))
+        samples = [
+            (part, part)
+            for row in batch
+            for part in torch.split(torch.tensor(row["input_ids"]), row["seq_lengths"])
+        ]
+        losses.append(take_text_step(model, optimizer, samples, rate(step)))
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    assert_parity(run, Reference(initial, weights, losses))
+
+
+def test_answers_alone_are_learned_of_conversations(tmp_path: Path) -> None:
+    marked = (
+        "{% for message in messages %}<|{{ message.role }}|> {% if message.role == 'assistant' %}"
+        "{% generation %}{{ message.content }} <end>{% endgeneration %}"
+        "{% else %}{{ message.content }} <end>{% endif %} {% endfor %}"
+    )
+    tokenizer = write_chat_tokenizer(tmp_path / "tokenizer", marked)
+    roles = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3 w4"}]
+    data = tmp_path / "chats.jsonl"
+    data.write_text((json.dumps({"messages": roles}) + "\n") * GLOBAL_BATCH_SIZE)
+    run = trainer_runs.train(tmp_path, SPEC, *named(data, tokenizer), "--max_steps", "1")
+    assert run.finish().log[0]["num_tokens"] == 8 * GLOBAL_BATCH_SIZE
+    inputs = torch.tensor([FIRST_WORD + WORDS + 1, 4, 5, END, FIRST_WORD + WORDS + 2, 6, 7, END])
+    labels = inputs.where(torch.arange(8) > 4, -100)
+    model = build(LLAMA)
+    alone = take_text_step(model, build_optimizer(model), [(inputs, labels)], rate(0))
+    assert run.losses == pytest.approx([alone], abs=TOLERANCE)
+
+
+def test_trainers_own_arguments_work(tmp_path: Path) -> None:
+    arguments = (
+        *("--lr_scheduler_type", "linear", "--train_sampling_strategy", "group_by_length"),
+        *("--eval_strategy", "steps", "--eval_steps", "2", "--dataloader_num_workers", "1"),
+        *("--save_strategy", "epoch", "--max_grad_norm", "0.5", "--optim", "adafactor"),
+    )
+    run = trainer_runs.train(tmp_path, SPEC, *texts_of(tmp_path, TEXTS), *arguments).finish()
+    assert [line["learning_rate"] for line in run.log if "loss" in line] == pytest.approx(
+        [1e-3, 2e-3 / 3, 1e-3 / 3]
+    )
+    assert [line["step"] for line in run.log if "eval_loss" in line] == [2, 3]
+
+
+def test_layers_that_are_compiled_train_like_one_process(tmp_path: Path) -> None:
+    """TRL puts a forward pass of its own on the model, which must find the compiled layers."""
+    run = trainer_runs.train(tmp_path, replace(SPEC, compile=True), *tokens(tmp_path))
+    assert_parity(run, expected(LLAMA))
+
+
+def test_without_data_it_trains_on_random_tokens(tmp_path: Path) -> None:
+    run = trainer_runs.train(tmp_path, SPEC, "--save_strategy", "no").finish()
+    assert run.losses[0] == pytest.approx(math.log(96), abs=0.1)
+    assert len(run.losses) == 3

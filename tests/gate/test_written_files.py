@@ -32,7 +32,7 @@ PLANS: Mapping[str, dict[str, Any]] = {
     "tensors": {"recipe": {"framework": "megatron"}, "strategy": {"tensor_parallel_size": 2}},
     "torchtitan": {"recipe": {"framework": "torchtitan"}},
 }
-READ = ("launch.sh", "accelerate.yaml", "ds_config.json", "training_arguments.json")
+READ = ("launch.sh", "accelerate.yaml", "ds_config.json", "sft.yaml")
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from run_specs import EVERY, refusal, refused, script_of, with_layout
 from run_specs import written as files_written
 from script_checks import FORMAT, HOSTILE, LINT
@@ -23,8 +24,8 @@ from planner.request.schema import parse_request
 LORA = Adapters(rank=8, alpha=16.0, dropout=0.05, modules=("q_proj", "v_proj"), base_bits=16)
 QLORA = replace(LORA, base_bits=4, has_double_quantization=True)
 PLAN = replace(SPEC, model_config=LLAMA, adapters=LORA)
-TARGETS = ("torchrun", "accelerate", "trainer")
-WITH_DEEPSPEED = ("deepspeed", "accelerate", "trainer")
+TARGETS = ("torchrun", "accelerate")
+WITH_DEEPSPEED = ("deepspeed", "accelerate")
 TINYLLAMA = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
 
 
@@ -66,7 +67,9 @@ def test_every_variant_is_formatted_and_linted_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_names_of_modules_stay_texts(text: str) -> None:
     spec = replace(PLAN, adapters=replace(LORA, modules=(text,)))
-    script = generate(spec, ["trainer"])["trainer/settings.py"]
+    files = generate(spec, ["torchrun", "trainer"])
+    assert yaml.safe_load(files["trainer/sft.yaml"])["lora_target_modules"] == [text]
+    script = files["torchrun/settings.py"]
     (lora,) = (
         node.value
         for node in ast.parse(script).body
@@ -156,6 +159,10 @@ def test_a_plan_with_adapters_is_written_with_its_numbers() -> None:
         for line in ('"r": 32,', '"lora_alpha": 48,', '"lora_dropout": 0.1,', '"o_proj",'):
             assert line in script
         assert '"dtype": torch.bfloat16' in script
+    settings = yaml.safe_load(files["trainer/sft.yaml"])
+    assert [settings[f"lora_{name}"] for name in ("r", "alpha", "dropout")] == [32, 48, 0.1]
+    assert settings["lora_target_modules"] == ["q_proj", "o_proj"]
+    for target in (*TARGETS, "trainer"):
         requirements = files[f"{target}/requirements.txt"].split()
         assert "peft>=0.21.2,<1" in requirements
         assert not any(line.startswith("bitsandbytes") for line in requirements)
@@ -170,8 +177,8 @@ def test_4_bit_weights_are_stored_as_what_fsdp_gathers() -> None:
         assert '"bnb_4bit_use_double_quant": True' in script
         assert '"bnb_4bit_compute_dtype": "bfloat16"' in script
         assert "bitsandbytes>=0.50.2,<1" in files["trainer/requirements.txt"]
-    assert "quant_storage" not in script_of(replicated, "trainer")
-    assert '"bnb_4bit_quant_storage": "bfloat16"' in script_of(sharded, "trainer")
+    assert "quant_storage" not in replicated["trainer/sft.yaml"]
+    assert "bnb_4bit_quant_storage: bfloat16" in sharded["trainer/sft.yaml"]
     assert "ram_efficient_loading: false" in sharded["accelerate/accelerate.yaml"]
 
 

@@ -78,6 +78,7 @@ OWN_MODELS = ("nanotron", "torchtitan")
 """Targets that have no GPT-2, and are tried with a Llama."""
 CONFIGURED = ("axolotl", "llama-factory")
 """Targets that are told all by a file."""
+SCRIPTS = ("torchrun", "accelerate", "trainer", "deepspeed")
 ALL = tuple(name for name in TARGETS if name not in OWN_MODELS)
 LLAMA_8B = {
     "model_type": "llama",
@@ -345,7 +346,7 @@ def test_a_script_says_first_which_packages_it_was_not_tried_with(
     files = generate(replace(SPEC, oldest_versions={"transformers": "5.4.0"}), ALL)
     monkeypatch.setattr("importlib.metadata.version", ({**SPEC.versions, **installed}).__getitem__)
     monkeypatch.delenv("RANK", raising=False)
-    for target in ("torchrun", "accelerate", "trainer", "deepspeed"):
+    for target in ("torchrun", "accelerate", "deepspeed"):
         script = ast.parse(files[f"{target}/settings.py"] + files[f"{target}/arguments.py"])
         check = [one for one in script.body if is_about_versions(one)]
         scope: dict[str, Any] = {"importlib": importlib, "os": os, "fail": sys.exit}
@@ -366,7 +367,7 @@ def is_about_versions(statement: ast.stmt) -> bool:
 
 @pytest.mark.parametrize(("framework", "own"), [("torch", "torchrun"), ("deepspeed", "deepspeed")])
 def test_a_compiled_plan_compiles_its_blocks_or_is_refused(framework: str, own: str) -> None:
-    compiled, targets = replace(SPEC, compile=True, framework=framework), (own, *ALL[1:3])
+    compiled, targets = replace(SPEC, compile=True, framework=framework), (own, "accelerate")
     for zero_stage in (0, 3):
         files = files_of(with_layout(compiled, zero_stage=zero_stage), targets)
         gathers = framework == "deepspeed" and zero_stage == 3
@@ -376,6 +377,10 @@ def test_a_compiled_plan_compiles_its_blocks_or_is_refused(framework: str, own: 
         whole = with_layout(replace(compiled, compiles_whole=True), zero_stage=0)
         script = script_of(files_of(whole, targets), own)
         assert (script.count("model.compile()"), script.count("block.compile()")) == (1, 0)
+    for is_whole in (False, True):
+        files = generate(replace(compiled, compiles_whole=is_whole), ["trainer"])
+        assert yaml.safe_load(files["trainer/sft.yaml"])["torch_compile"] is True
+        assert ("USE_REGIONAL_COMPILATION=true" in files["trainer/launch.sh"]) != is_whole
     divided_over = divided(replace(compiled, model_config=LLAMA), **TENSOR)
     assert "divided over GPUs are not compiled" in refusal(divided_over, "torchrun")
     selective = with_layout(compiled, recompute="selective")
@@ -385,9 +390,10 @@ def test_a_compiled_plan_compiles_its_blocks_or_is_refused(framework: str, own: 
 def test_the_kernel_of_flash_attention_is_installed_with_it() -> None:
     for attention in ("flash", "sdpa"):
         files = generate(with_layout(SPEC, attention=attention), ALL)
-        for target in ("torchrun", "accelerate", "trainer", "deepspeed"):
-            for text in (files[f"{target}/requirements.txt"], script_of(files, target)):
-                assert ("pip install --no-build-isolation" in text) == (attention == "flash")
+        texts = [files[f"{target}/requirements.txt"] for target in SCRIPTS]
+        texts += [script_of(files, target) for target in SCRIPTS if target != "trainer"]
+        for text in texts:
+            assert ("pip install --no-build-isolation" in text) == (attention == "flash")
         readme = files["README.md"]
         shown = readme.count("\npip install --no-build-isolation flash-attn")
         assert shown == (6 if attention == "flash" else 0)

@@ -5,13 +5,14 @@ import re
 from dataclasses import replace
 
 import pytest
+import yaml
 from run_specs import script_of
 from test_generate import LLAMA, LLAMA_8B, SPEC
 
 from planner.generate import generate
 from planner.generate.hyperparameters import hyperparameters
 
-SCRIPTS = ("torchrun", "accelerate", "trainer", "deepspeed")
+SCRIPTS = ("torchrun", "accelerate", "deepspeed")
 BIG = replace(SPEC, model_config=LLAMA, parameters=8_000_000_000)
 
 
@@ -25,7 +26,13 @@ def default(script: str, flag: str) -> float:
 @pytest.mark.parametrize("weights", ["pretrained", "random"])
 def test_every_script_writes_the_same_figures(weights: str) -> None:
     spec = replace(BIG, is_pretrained=weights == "pretrained")
-    files, adamw = generate(spec, SCRIPTS), hyperparameters(spec)
+    files, adamw = generate(spec, [*SCRIPTS, "trainer"]), hyperparameters(spec)
+    settings = yaml.safe_load(files["trainer/sft.yaml"])
+    assert (settings["learning_rate"], settings["warmup_steps"]) == (
+        adamw.learning_rate,
+        adamw.warmup_fraction,
+    )
+    assert (settings["weight_decay"], settings["adam_beta2"]) == (adamw.weight_decay, adamw.beta2)
     for target in SCRIPTS:
         script = script_of(files, target)
         assert default(script, "lr") == adamw.learning_rate

@@ -80,7 +80,7 @@ def test_a_train_py_has_every_one_of_those_words_beside_it() -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_has_a_train_py_or_a_program_of_its_own(name: str) -> None:
     target = TARGETS[name]
-    assert ("train.py" in target.templates) == program_of(target).is_train_py
+    assert target.is_script == program_of(target).is_train_py
 
 
 def test_where_one_script_is_a_train_py_the_readme_is_about_it() -> None:

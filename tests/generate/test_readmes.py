@@ -114,7 +114,7 @@ def test_verify_runs_what_one_machine_can_run() -> None:
 
 def test_a_batch_is_named_in_one_place() -> None:
     assert "It wins over" not in words(SPEC)
-    assert "It wins over what `training_arguments.json` says." in words(SPEC, "trainer")
+    assert "`gradient_accumulation_steps` x GPUs, in `sft.yaml`" in words(SPEC, "trainer")
     deepspeed = with_layout(SPEC, framework="deepspeed", zero_stage=2)
     assert "It wins over what `ds_config.json` says." in words(deepspeed, "deepspeed")
 

@@ -25,11 +25,6 @@ DEFAULTS: Mapping[str, tuple[dict[str, Any], str, str]] = {
         "arguments.py",
         r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)',
     ),
-    "trainer": (
-        {"framework": "torch"},
-        "arguments.py",
-        r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)',
-    ),
     "deepspeed": (
         {"framework": "deepspeed"},
         "arguments.py",
@@ -66,7 +61,7 @@ def test_the_steps_of_a_run_are_those_of_its_tokens(
     files = written(LLAMA, global_batch_size=32, sequence_length=1024, **recipe, **length)
     (found,) = re.findall(pattern, files[f"{target}/{file}"])
     assert int(found) == default
-    shown = rf"(?:--steps|--train-iters|--training.steps) {steps}\b"
+    shown = rf"(?:--steps|--max_steps|--train-iters|--training.steps) {steps}\b"
     assert re.search(shown, files["README.md"])
     assert re.search(shown, files["launchers/README.md"])
     assert f"The time is for {steps} steps " in files["launchers/slurm.sh"]

@@ -22,13 +22,9 @@ from planner.request.sections import FilesRequest
 
 MODULES = ("settings", "arguments", "start", "data", "answers", "model", "checkpoints", "weights")
 FILES = {
-    *(
-        f"{target}/{name}.py"
-        for target in ("torchrun", "accelerate", "trainer")
-        for name in MODULES
-    ),
-    *(f"{target}/report.py" for target in ("torchrun", "accelerate", "trainer")),
-    *(f"{target}/evaluation.py" for target in ("torchrun", "accelerate", "trainer")),
+    *(f"{target}/{name}.py" for target in ("torchrun", "accelerate") for name in MODULES),
+    *(f"{target}/report.py" for target in ("torchrun", "accelerate")),
+    *(f"{target}/evaluation.py" for target in ("torchrun", "accelerate")),
     *(f"{target}/launcher.py" for target in ("torchrun", "accelerate", "trainer")),
     *(f"{target}/training.py" for target in ("torchrun", "accelerate")),
     "README.md",
@@ -36,8 +32,8 @@ FILES = {
     *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),
     *(f"accelerate/{name}" for name in ("train.py", "launch.sh", "accelerate.yaml", "config.json")),
     "accelerate/requirements.txt",
-    *(f"trainer/{name}" for name in ("train.py", "launch.sh", "training_arguments.json")),
-    *(f"trainer/{name}" for name in ("config.json", "requirements.txt")),
+    *(f"trainer/{name}" for name in ("train.py", "progress.py", "launch.sh", "sft.yaml")),
+    "trainer/requirements.txt",
     *(f"llama-factory/{name}" for name in ("config.yaml", "dataset_info.json", "launch.sh")),
     "llama-factory/requirements.txt",
     *(f"launchers/{name}" for name in ("README.md", "slurm.sh", "docker.sh", "Dockerfile")),
@@ -266,7 +262,7 @@ def test_a_bundle_was_checked_with_what_its_files_import(
     readme = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)["README.md"]
     _, checked = readme.split("## Checked with\n")
     named = {words.split()[0] for words in checked.strip().split(", ")}
-    assert named == {"torch", "transformers", "accelerate"} | more
+    assert named == {"torch", "transformers", "accelerate", "trl"} | more
 
 
 def test_a_plans_numbers_are_literals_in_its_scripts(planned: tuple[Plan, Any]) -> None:

@@ -1,9 +1,9 @@
 """Every target honours a recipe's loss or refuses it by name."""
 
-import json
 from typing import Any
 
 import pytest
+import yaml
 from run_specs import EVERY, script_of
 
 from planner import answers
@@ -30,10 +30,10 @@ def folders(files: dict[str, str]) -> set[str]:
     return {name.partition("/")[0] for name in files if name.endswith(("/train.py", "/plan.py"))}
 
 
-def test_the_loss_in_chunks_is_in_the_scripts_of_pytorch_accelerate_and_trainer() -> None:
+def test_the_loss_in_chunks_is_in_the_scripts_of_pytorch_and_accelerate() -> None:
     files = bundle("chunked")
     assert folders(files) >= {"torchrun", "accelerate", "trainer"}
-    for name in ("torchrun", "accelerate", "trainer"):
+    for name in ("torchrun", "accelerate"):
         assert "LOSS_CHUNK_TOKENS = 1_024" in script_of(files, name)
 
 
@@ -42,7 +42,9 @@ def test_a_fused_loss_is_ligers_in_every_script(framework: str) -> None:
     files = bundle("fused", framework)
     own = "deepspeed" if framework == "deepspeed" else "torchrun"
     assert folders(files) == {own, "accelerate", "trainer"}
-    assert json.loads(files["trainer/training_arguments.json"])["use_liger_kernel"] is True
+    settings = yaml.safe_load(files["trainer/sft.yaml"])
+    assert settings["use_liger_kernel"] is True
+    assert settings["liger_kernel_config"]["fused_linear_cross_entropy"] is False  # TRL has its own
     for name in (own, "accelerate"):
         assert "fuse_loss(model)" in script_of(files, name)
     for name in folders(files):

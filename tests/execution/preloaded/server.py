@@ -32,6 +32,7 @@ _IMPORTED = (
     "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.llama.modeling_llama",
     "transformers.trainer",
+    "trl.trainer.sft_trainer",
 )
 _LONGEST_REQUEST = 2**18
 

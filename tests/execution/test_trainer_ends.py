@@ -1,0 +1,93 @@
+"""Runs of Trainer that are told to end, cannot save, or find a damaged checkpoint: a line each, nothing lost."""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from launched import LLAMA, TINY, write
+from reference import distance
+from trainer_runs import (
+    HYPERPARAMETERS,
+    ON_CPUS,
+    assert_parity,
+    expected,
+    start,
+    tokens,
+    train,
+    without_dropout,
+)
+
+pytestmark = pytest.mark.usefixtures("preloaded")
+
+SPEC = replace(TINY, model_config=LLAMA)
+LATEST = ("--resume_from_checkpoint", "latest")
+
+
+def told_after(folder: Path, step: int) -> None:
+    """Have one process of the run told to end while it is at this step."""
+    script = folder / "trainer" / "progress.py"
+    text, line = script.read_text(), "        told = torch.tensor(self.told"
+    assert text.count(line) == 1
+    sent = f"        if state.global_step == {step} and args.process_index == 1:\n"
+    sent += "            os.kill(os.getpid(), signal.SIGTERM)\n"
+    script.write_text(text.replace(line, sent + line))
+
+
+def test_a_run_told_to_end_goes_on_and_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    data = tokens(tmp_path)
+    write(tmp_path, without_dropout(SPEC), "trainer")
+    told_after(tmp_path, 2)
+    stopped = start(tmp_path, *HYPERPARAMETERS, *data, *LATEST, "--save_steps", "1").fail()
+    assert "told to end: --resume_from_checkpoint latest goes on from here" in stopped
+    assert "Traceback" not in stopped
+    newest = tmp_path / "model" / "checkpoint-2" / "model.safetensors"
+    os.truncate(newest, newest.stat().st_size // 2)
+    resumed = train(tmp_path, SPEC, *data, *LATEST).finish()
+    assert "checkpoint-2 is damaged: taking the one before" in resumed.printed
+    assert [record["step"] for record in resumed.log if "loss" in record] == [2, 3]
+    whole = expected(LLAMA)
+    assert distance(whole.weights, resumed.weights) <= 1e-5
+
+
+def test_latest_starts_anew_where_there_is_none(tmp_path: Path) -> None:
+    assert_parity(train(tmp_path, SPEC, *tokens(tmp_path), *LATEST), expected(LLAMA))
+
+
+@pytest.mark.parametrize(
+    ("spec", "arguments", "says"),
+    [
+        (SPEC, ("--use_cpu", "false"), "found no GPU here: --use_cpu true trains without"),
+        (SPEC, ("--output_dir", "/proc/no/such"), r"--output_dir /proc/no/such cannot be written"),
+        (
+            replace(SPEC, checkpoint_bytes=10**17),
+            ON_CPUS,
+            r"--output_dir \S+ lacks the 300000000\.0 GB of checkpoints",
+        ),
+    ],
+    ids=["no GPU", "read-only", "too little space"],
+)
+def test_what_would_end_a_run_later_is_one_line_before_it_starts(
+    spec: object, arguments: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    printed = train(tmp_path, spec, *arguments).fail()  # type: ignore[arg-type]
+    assert len(re.findall(says, printed)) == 1
+    assert "Traceback" not in printed
+    assert "failed (exitcode" not in printed
+
+
+def test_a_disk_that_is_full_at_the_end_is_one_line_and_keeps_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, without_dropout(SPEC), "trainer")
+    script = tmp_path / "trainer" / "train.py"
+    limit = (
+        "        import resource\n        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000,) * 2)\n"
+    )
+    text, line = script.read_text(), "        trainer.save_model()\n"
+    assert text.count(line) == 1
+    script.write_text(text.replace(line, limit + line))
+    printed = start(tmp_path, *HYPERPARAMETERS, *tokens(tmp_path)).fail()
+    assert "the model is in the last checkpoint alone: " in printed
+    assert (tmp_path / "model" / "checkpoint-3" / "model.safetensors").stat().st_size > 9_000

@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ def dry_run(folder: Path, numbers: Numbers) -> dict[str, Any]:
     settings: Any = importlib.import_module("settings")
     micro_batches = _accumulate_less(settings, numbers)
     sys.argv = ["train.py", "--init", "random", "--steps", str(STEPS), "--no-save-model"]
-    sys.argv += ["--output", os.devnull + "-none"]
+    sys.argv += ["--workers", "0", "--output", f"{tempfile.gettempdir()}/none-of-{os.getpid()}"]
     with FakeTensorMode(allow_non_fake_inputs=True), memory, phases_of(memory):
         train: Any = importlib.import_module("train")
         _end_steps(memory)

@@ -130,7 +130,8 @@ def _ranks(rank: int, world_size: int) -> None:
     real = dist.init_process_group
     _set(dist, "init_process_group", join)
     make = _with_values(device_mesh.init_device_mesh)
-    _set(dist, "broadcast_object_list", _answer(None))
+    for name in ("broadcast_object_list", "all_gather_object"):
+        _set(dist, name, _answer(None))
     # Weights have no values to deal out.
     _set(state_dict, "set_model_state_dict", _answer(None))
     for module in (dist, device_mesh):

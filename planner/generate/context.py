@@ -43,6 +43,8 @@ ZERO = {
 }
 """By ZeRO stage."""
 
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
 COMPUTE_DTYPES = {"fp16-mixed": "float16", "bf16-mixed": "bfloat16"}
 
 _LONGEST_GRACE = 1800
@@ -130,6 +132,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
             and not spec.shards_gradients
             and spec.framework != "deepspeed"
         ),
+        "model_bytes": spec.parameters * _BYTES[spec.weight_dtype],
         "grace_seconds": grace_seconds(spec),
         "is_grace_short": _ending_seconds(spec) > _LONGEST_GRACE,
         "save_every": save_every(spec),

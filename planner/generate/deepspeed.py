@@ -6,7 +6,7 @@ from typing import Any
 from planner.domain.strategy import ZERO_3
 from planner.generate.context import strategy_name, weights_divided_by
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import SCRIPT, Target, more_modules
+from planner.generate.target import PLAIN, Target
 from planner.targets.families import family, is_tied
 
 _SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}
@@ -57,22 +57,24 @@ def _config_stage(spec: RunSpec) -> int:
 
 def _context(spec: RunSpec) -> dict[str, Any]:
     as_written = replace(spec, framework="deepspeed", zero_stage=_config_stage(spec))
+    is_pipelined = spec.pipeline_parallel_size > 1
     return {
+        "is_torchrun": False,
+        "model_parts": ["deepspeed/stages"] if is_pipelined else [],
+        "training_part": f"deepspeed/{'pipeline' if is_pipelined else 'data_parallel'}_training",
+        "ranks_of_model": "PIPELINE_PARALLEL_SIZE",
+        "ranks_of_group": "PIPELINE_PARALLEL_SIZE",
         "strategy": strategy_name(as_written),
         "is_sharded": False,
         "weight_dtype": "float32",
         "settings": settings(spec),
         "config_stage": as_written.zero_stage,
+        "needs_norm": spec.precision not in _SIXTEEN_BIT,
         "is_zero_3_of_deepspeed": as_written.zero_stage == ZERO_3,
         "divided_by": weights_divided_by(as_written),
         "family": family(spec.model_config),
         "is_tied": is_tied(spec.model_config),
     }
-
-
-def _more_templates(spec: RunSpec) -> dict[str, str]:
-    stages = {"stages.py": "deepspeed/stages.py"} if spec.pipeline_parallel_size > 1 else {}
-    return stages | more_modules(spec)
 
 
 TARGET = Target(
@@ -81,13 +83,11 @@ TARGET = Target(
     " checkpoints resume on as many GPUs as wrote them.",
     templates={
         "train.py": "deepspeed/train.py",
-        "training.py": "deepspeed/training.py",
-        **SCRIPT,
+        **PLAIN,
         "launch.sh": "torchrun/launch.sh",
         "ds_config.json": "deepspeed/ds_config.json",
         "config.json": "common/config.json",
         "requirements.txt": "deepspeed/requirements.txt",
     },
-    more_templates=_more_templates,
     context=_context,
 )

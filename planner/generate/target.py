@@ -54,6 +54,13 @@ SCRIPT: Mapping[str, str] = MappingProxyType(
 """File name to template, of what every script needs."""
 
 
+PLAIN: Mapping[str, str] = MappingProxyType(
+    {f"{name}.py": f"plain/{name}.py" for name in ("settings", "data", "model", "checkpoints")}
+    | {"launcher.py": "common/launcher.py"}
+)
+"""Likewise, of the scripts that have their own loop."""
+
+
 def more_modules(spec: RunSpec) -> dict[str, str]:
     """Return those of modules that only some plans need."""
     return {"answers.py": "modules/answers.py"} if spec.task == "causal-lm" else {}

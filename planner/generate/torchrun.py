@@ -1,6 +1,5 @@
 """PyTorch alone, started by torchrun: every strategy that PyTorch has. Which parts its script has, and the words in them."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ from planner.generate.context import (
     weights_divided_by,
 )
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import SCRIPT, Target, more_modules
+from planner.generate.target import PLAIN, Target
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 from planner.targets.families import (
     Family,
@@ -56,11 +55,6 @@ class Axes:
         return self.data[0] if self.data else ""
 
     @property
-    def fixed_ranks(self) -> int:
-        """Return the product of the other sizes."""
-        return math.prod(size for name, size in self.sizes.items() if name != self.growing)
-
-    @property
     def names_in_code(self) -> str:
         """Return the tuple of names, as Python."""
         return _tuple([f'"{name}"' for name in self.sizes])
@@ -99,23 +93,31 @@ def schedule(spec: RunSpec) -> Schedule:
     return SCHEDULES[spec.pipeline_schedule]
 
 
-def modules(spec: RunSpec) -> dict[str, str]:
-    """Return those of the script's modules that only some plans need."""
-    names = ("division", "stages", "gradients") if spec.divides_model else ()
-    return {f"{name}.py": f"torchrun/{name}.py" for name in names} | more_modules(spec)
-
-
 def script_context(spec: RunSpec) -> dict[str, Any]:
     """Return the template variables of the script."""
     is_local = spec.synchronize_every > 1
     is_hybrid = spec.data_parallel_replicate_size > 1 and spec.zero_stage > 0
+    of_model = [
+        _CONSTANTS[name]
+        for name, size in {
+            "pipeline": spec.pipeline_parallel_size,
+            "context": spec.context_parallel_size,
+            "tensor": spec.tensor_parallel_size,
+        }.items()
+        if size > 1
+    ]
+    ranks = "MODEL_RANKS" if len(of_model) > 1 else "".join(of_model)
     context: dict[str, Any] = {
+        "is_torchrun": True,
+        "of_model": of_model,
+        "ranks_of_model": ranks,
+        "ranks_of_group": " * ".join(filter(None, [ranks, _CONSTANTS["shard"] * is_hybrid])),
         "has_shard_axis": is_hybrid,
         "shards_replicas": is_hybrid and spec.shards_gradients,
         "offloads": spec.offloads_optimizer,
         "divided_by": weights_divided_by(replace(spec, framework="torch")),
-        "parts": _data_parallel_parts(spec),
-        "eval_autocasts": True,
+        "training_part": "torchrun/data_parallel/training",
+        "model_parts": _data_parallel_parts(spec),
     }
     if is_local:
         context["is_replicated"] = False
@@ -124,13 +126,10 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
 
 def _data_parallel_parts(spec: RunSpec) -> list[str]:
     is_alone = spec.world_size == 1 and spec.zero_stage == 0
-    ways = {
-        "shard": spec.shards_gradients,
-        "local_sgd": spec.synchronize_every > 1,
-        "replicate": not is_alone,
-    }
-    way = next((name for name, is_used in ways.items() if is_used), None)
-    return [f"torchrun/data_parallel/{name}" for name in (way, "step", "main") if name]
+    if spec.shards_gradients:
+        return ["torchrun/data_parallel/shard"]
+    is_replicated = not is_alone and spec.synchronize_every == 1
+    return ["torchrun/data_parallel/replicate"] if is_replicated else []
 
 
 def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
@@ -164,7 +163,8 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "is_single_schedule": schedule_class in _OF_ONE_STAGE,
         "is_v_shaped": schedule(spec).is_v_shaped,
         "layers_per_chunk": layers_per_chunk(spec) if is_pipelined else (),
-        "parts_of_division": _parts(
+        "training_part": "torchrun/model_parallel/training",
+        "model_parts": _parts(
             {
                 "mesh": True,
                 "gpt2": is_gpt2 and is_divided,
@@ -172,12 +172,12 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
                 "context": spec.context_parallel_size > 1,
                 "experts": is_divided and known is not None and known.has_experts,
                 "tensor": is_divided,
+                "stage": True,
+                "shard": bool(is_sharded),
+                "assemble": True,
+                "pipeline": is_pipelined,
             }
         ),
-        "parts_of_stages": _parts(
-            {"stage": True, "shard": bool(is_sharded), "assemble": True, "pipeline": is_pipelined}
-        ),
-        "parts": _parts({"step": True, "main": True}),
     }
 
 
@@ -216,12 +216,10 @@ TARGET = Target(
     summary="PyTorch alone; the loop is in `train.py`, the plan's numbers are in `settings.py` beside it.",
     templates={
         "train.py": "torchrun/train.py",
-        "training.py": "torchrun/training.py",
-        **SCRIPT,
+        **PLAIN,
         "launch.sh": "torchrun/launch.sh",
         "config.json": "common/config.json",
         "requirements.txt": "torchrun/requirements.txt",
     },
-    more_templates=modules,
     context=script_context,
 )

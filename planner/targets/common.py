@@ -53,6 +53,9 @@ def tasks() -> Mapping[str, Task]:
     return build(_Tasks, read("scripts", "tasks"), "scripts/tasks").tasks
 
 
+FROM_TEXT_ALONE = ("causal-lm", "masked-lm")
+"""Tasks of the scripts that have their own loop, whose samples are tokens, packed into sequences."""
+
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 
 
@@ -219,6 +222,16 @@ def recomputed(job: Job, s: Strategy) -> Breach:
         "strategy.recompute",
         hint="--recompute none",
         kind=kind[:40],
+    )
+
+
+def from_text_alone(job: Job) -> Breach:
+    """Return why a script with its own loop trains for a few tasks alone."""
+    return refusal(
+        job.model.task not in FROM_TEXT_ALONE,
+        "for {task} there are the files of trainer: its own loop reads text and tokens",
+        "recipe.task",
+        task=job.model.task,
     )
 
 

@@ -39,6 +39,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         ),
         *only_where(np.asarray(s.pipeline_parallel_size) > 1, pipeline, job, s),
         *zero(s),
+        common.from_text_alone(job),
     )
 
 

@@ -46,6 +46,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         *_data_parallel(job, s),
         *only_where(s.divides_model, _divided, job, s),
         *only_where(np.asarray(s.pipeline_parallel_size) > 1, _pipelined, job, s),
+        common.from_text_alone(job),
     )
 
 

@@ -1,5 +1,7 @@
 """Runs that are told to end, or that end, leave what the next one and transformers can read."""
 
+import argparse
+import json
 import os
 import signal
 import time
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import transformers
 from launched import (
     DEEP_GPT2,
@@ -34,6 +37,7 @@ from reference import (
     expected,
 )
 from run_specs import with_layout
+from safetensors.torch import load_file
 from several import load
 from test_deepspeed import GLOO_ONLY, weights_of
 from texts import draw_texts, write_texts, write_tokenizer
@@ -230,6 +234,99 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(target: str, tmp_
 
 
 @pytest.mark.parametrize("stage", [0, 3])
+def test_a_checkpoint_that_cannot_be_read_is_passed_over(stage: int, tmp_path: Path) -> None:
+    """The newest is an empty folder, the next one lost a part of a file."""
+    write(tmp_path, with_layout(TINY, zero_stage=stage), "torchrun")
+    command = ("bash", "torchrun/launch.sh", "--no-dropout")
+    whole = start(tmp_path, *command, "--save-every", "1").finish()
+    output = tmp_path / "torchrun" / "checkpoints"
+    (output / "step-9").mkdir()
+    for part in (output / "step-3").glob("*.distcp"):
+        os.truncate(part, part.stat().st_size // 2)
+    losses = whole.losses
+    resumed = start(tmp_path, *command, "--resume", "latest")
+    said = resumed.output()
+    passed = [line for line in said.splitlines() if "cannot be read" in line]
+    assert [line.rpartition("; ")[2] for line in passed] == [
+        "continuing from checkpoints/step-3",
+        "continuing from checkpoints/step-2",
+    ]
+    assert "step-9 cannot be read: it is none of this script, or not whole;" in passed[0]
+    assert "Traceback" not in said
+    assert resumed.losses == [*losses, losses[-1]]
+    for path in (output / "step-2").glob("*.distcp"):
+        path.unlink()
+    refused = run(tmp_path, *command, "--cpu", "--resume", "checkpoints/step-2").fail()
+    assert refused.count("checkpoint checkpoints/step-2 cannot be read: ") == 1
+    assert "Traceback" not in refused
+
+
+def test_a_checkpoint_of_another_layout_is_refused_in_a_line(tmp_path: Path) -> None:
+    """GPT-2's fused matrices are divided one by one, under names of their own."""
+    divided = deep(GPT2, tensor_parallel_size=2)
+    keep = ("--save-every", "3", "--output", str(tmp_path / "kept"))
+    write(tmp_path / "divided", divided, "torchrun")
+    start(tmp_path / "divided", "bash", "torchrun/launch.sh", *keep).finish()
+    write(tmp_path, TINY, "torchrun")
+    resume = ("--cpu", "--resume", str(tmp_path / "kept" / "step-3"))
+    refused = run(tmp_path, "bash", "torchrun/launch.sh", *resume).fail()
+    assert refused.count("step-3 cannot be read: Missing key in checkpoint state_dict") == 1
+    assert "Traceback" not in refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ("--output", "a file/in it"),
+            "a file/in it cannot be written: [Errno 20] Not a directory",
+        ),
+        (("--save-every", "1"), "checkpoints cannot be written: 1000000000.0 GB go there, "),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_found_before_the_first_step(
+    arguments: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    write(tmp_path, replace(TINY, checkpoint_bytes=10**18), "torchrun")
+    (tmp_path / "torchrun" / "a file").touch()
+    refused = run(tmp_path, "bash", "torchrun/launch.sh", *HYPERPARAMETERS, *arguments).fail()
+    assert refused.count(says) == 1
+    assert "step 1/" not in refused
+    assert "Traceback" not in refused
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+def test_weights_that_cannot_be_saved_at_last_are_saved_elsewhere(
+    stage: int, tmp_path: Path
+) -> None:
+    """A file takes the place of their folder while the last step runs."""
+    write(tmp_path, with_layout(TINY, zero_stage=stage), "torchrun")
+    taken, spare = tmp_path / "model", tmp_path / "spare"
+    spare.mkdir()
+    touch = f"if step == 3:\n            open({str(taken)!r}, 'w').close()\n        "
+    clock = "now = time.perf_counter()"
+    edit(tmp_path, "torchrun", clock, touch + clock)
+    command = ("bash", "torchrun/launch.sh", "--no-dropout")
+    output = start(tmp_path, *command, TMPDIR=str(spare)).fail()
+    assert output.count(f"{taken} was not saved, with ") == 1
+    assert "Traceback" not in output
+    (saved,) = spare.glob("*-model")
+    assert f"saved {saved}\n" in output
+    weights = load_file(saved / "model.safetensors")
+    assert distance(weights, expected("gpt2").weights) <= TOLERANCE
+
+
+def test_weights_are_saved_in_16_bit_where_that_is_asked_for(tmp_path: Path) -> None:
+    for stage in (0, 3):
+        folder = tmp_path / str(stage)
+        write(folder, with_layout(TINY, zero_stage=stage), "torchrun")
+        command = ("bash", "torchrun/launch.sh", "--save-dtype", "bfloat16")
+        done = start(folder, *command).finish()
+        assert {weight.dtype for weight in done.weights.values()} == {torch.bfloat16}
+        assert json.loads((folder / "model" / "config.json").read_text())["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize("stage", [0, 3])
 def test_settings_of_generation_that_fail_their_check_cost_no_weights(
     stage: int, tmp_path: Path
 ) -> None:
@@ -238,6 +335,8 @@ def test_settings_of_generation_that_fail_their_check_cost_no_weights(
     model, folder = build(GPT2), tmp_path / "model"
     model.generation_config.temperature = 0.5  # without do_sample
     folder.mkdir()
-    (script.save_whole if stage else script.save_undivided)(model, folder)
+    script.join(argparse.Namespace(cpu=True))
+    (script.save_whole if stage else script.save_undivided)(model, folder, torch.float32)
+    dist.destroy_process_group()
     loaded = transformers.AutoModelForCausalLM.from_pretrained(folder)
     assert distance(dict(model.named_parameters()), dict(loaded.named_parameters())) == 0

@@ -1,40 +1,68 @@
 """What the scripts read: kinds of files, columns, streams; and what they say of data they cannot use."""
 
+import argparse
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 from datasets import Dataset
 from launched import ACCUMULATED, TINY, launch, write
 from run_specs import with_layout
 from several import load
-from texts import write_chat_tokenizer
-from transformers import AutoTokenizer
+from texts import END, FIRST_WORD, write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
 Read = Callable[..., tuple[Any, Any]]
-CHAT = '{"messages": [{"role": "user", "content": "w1"}]}'
+VOCABULARY = 96
 LINES = [" ".join(f"w{(line * word) % 80}" for word in range(20)) for line in range(40)]
 
 
 @pytest.fixture
-def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
-    """Return the script's reading of what is named on its command line."""
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Return the script, which is alone in its process group."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    script: ModuleType = load(write(tmp_path, TINY, "torchrun") / "torchrun" / "train.py")
-    tokenizer = AutoTokenizer.from_pretrained(write_chat_tokenizer(tmp_path / "tokenizer"))
+    module = load(write(tmp_path, TINY, "torchrun") / "torchrun" / "train.py")
+    module.join(argparse.Namespace(cpu=True))
+    yield module
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def read(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Return the script's reading of what is named on its command line."""
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
 
     def of(*arguments: object) -> tuple[Any, Any]:
-        monkeypatch.setattr("sys.argv", ["train.py", *map(str, arguments)])
-        rows: tuple[Any, Any] = script.read_rows(script.parse_arguments(), tokenizer)
-        return rows
+        named = ("--tokenizer", tokenizer, *arguments)
+        monkeypatch.setattr("sys.argv", ["train.py", *map(str, named)])
+        samples: tuple[Any, Any] = script.read_samples(script.parse_arguments(), VOCABULARY, (0, 1))
+        return samples
 
     return of
+
+
+@pytest.fixture
+def first_batch(script: ModuleType, read: Read) -> Callable[..., Any]:
+    """Return what has a process of the loader read the first samples."""
+
+    def of(*arguments: object) -> Any:
+        samples, _ = read(*arguments)
+        args = script.parse_arguments()
+        return next(script.batches(samples, args, torch.device("cpu"), range(1), (0, 1)))
+
+    return of
+
+
+def tokens_of(samples: Any, places: range) -> list[list[int]]:
+    return [samples[place]["input_ids"].tolist() for place in places]
 
 
 def test_every_kind_of_file_gives_the_same_rows(read: Read, tmp_path: Path) -> None:
@@ -47,41 +75,69 @@ def test_every_kind_of_file_gives_the_same_rows(read: Read, tmp_path: Path) -> N
     (tmp_path / "folder" / "part").mkdir(parents=True)
     rows.select(range(20)).to_parquet(tmp_path / "folder" / "0.parquet")
     rows.select(range(20, 40)).to_parquet(tmp_path / "folder" / "part" / "1.parquet")
-    expected = [read("--data", tmp_path / "a.txt")[0][i]["input_ids"] for i in range(60)]
+    expected = tokens_of(read("--data", tmp_path / "a.txt")[0], range(60))
     for name in ("a.csv", "a.parquet", "a.jsonl", "a.json"):
-        shuffled, _ = read("--data", tmp_path / name, "--text-column", "body")
-        assert [shuffled[i]["input_ids"] for i in range(60)] == expected
+        samples, _ = read("--data", tmp_path / name, "--text-column", "body")
+        assert tokens_of(samples, range(60)) == expected
     folder, _ = read("--data", tmp_path / "folder", "--text-column", "body", "--num-proc", 2)
     assert len(folder.rows) == 2 * (20 * 21 // 16)  # each process packs its part
+
+
+def words(lines: list[str]) -> list[int]:
+    """Return the tokens of lines, the end after each."""
+    return [
+        token
+        for line in lines
+        for token in [*(FIRST_WORD + int(word[1:]) for word in line.split()), END]
+    ]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.bin", "uint16"), ("a.npy", "int64")])
+def test_files_of_tokens_are_read_as_they_are(
+    read: Read, name: str, kind: str, tmp_path: Path
+) -> None:
+    """As much as the same text is, packed; in two files, neither of which is whole sequences long."""
+    (tmp_path / "a.txt").write_text("\n".join(LINES))
+    whole = np.array(words(LINES), kind)
+    expected, _ = read("--data", tmp_path / "a.txt")
+    single = tmp_path / name
+    np.save(single, whole) if single.suffix == ".npy" else whole.tofile(single)
+    samples, _ = read("--data", single)
+    assert tokens_of(samples, range(60)) == tokens_of(expected, range(60))
+    (tmp_path / "parts").mkdir()
+    for number, part in enumerate((whole[:330], whole[330:])):
+        part.astype("uint16").tofile(tmp_path / "parts" / f"{number}.bin")
+    rows, _ = read("--data", tmp_path / "parts")
+    assert len(rows.rows) == 330 // 16 + (len(whole) - 330) // 16
+    assert rows.rows[20]["input_ids"].tolist() == whole[330:346].tolist()
+    whole[3] = VOCABULARY
+    whole.tofile(tmp_path / "other.bin")
+    if name == "a.bin":
+        with pytest.raises(SystemExit, match=r"other.bin has tokens beyond the 96 of the model"):
+            read("--data", tmp_path / "other.bin")
 
 
 @pytest.mark.parametrize(
     ("text", "arguments", "says"),
     [
         ('{"body": "w1"}', (), "no column named text, but body"),
-        ('{"body": "w1"}', ("--format", "chat"), "no column named messages, but body"),
+        ('{"messages": [{"role": "user"}]}', (), "no column named text, but messages"),
         ('{"text": null}', (), "too short for one sequence of 16"),
-        ('{"prompt": "w1", "completion": ""}', (), "no answer begins within 16"),
         ('{"text": ', (), "a.jsonl: "),
         ("", (), "a.jsonl is empty"),
-        ('{"text": 5}', (), "the column text holds 5, which is no text"),
-        ('{"text": ["w1", "w2"]}', (), "holds ..w1., .w2.., which is no text"),
-        ('{"messages": "w1"}', (), "w1 is no list of messages, each with its role"),
-        ('{"messages": [{"from": "human"}]}', (), "human.* is no list of messages"),
-        ('{"prompt": 1, "completion": 2}', (), "1 is no text, and no part of a conversation"),
-        (
-            '{"prompt": "w1", "completion": [{"role": "assistant"}]}',
-            (),
-            "w1 is no list of messages",
-        ),
-        (CHAT, ("--chat-template", "nowhere"), "--chat-template nowhere: "),
+        ('{"text": "w1"}\n{"text": 5}', (), "a.jsonl: row [12] holds [0-9w]*, which is no text"),
+        ('{"text": ["w1", "w2"]}', (), "row 1 holds ..w1., .w2.., which is no text"),
         (
             '{"text": "w1"}',
             ("--eval-every", "1", "--eval-data", "nowhere"),
             "no nowhere: paths are",
         ),
         ('{"text": "w1"}', ("--eval-split", "test"), "nothing is evaluated without --eval-every"),
-        ('{"text": "w1"}', ("--streaming", "--eval-every", "1"), "holds out no share"),
+        (
+            '{"text": "w1"}',
+            ("--streaming", "--eval-every", "1"),
+            "no share is held out of a stream",
+        ),
         ('{"text": "w1"}', ("--eval-every", "1", "--eval-split", "test"), "one of a --dataset"),
         ('{"text": "w1"}', ("--eval-every", "1"), "no share of 0.01 can be held out of 1 rows"),
     ],
@@ -97,8 +153,7 @@ def test_data_that_cannot_be_used_is_refused_in_a_line(
 @pytest.mark.parametrize(
     ("name", "written", "says"),
     [
-        ("a.jsonl", b'{"text": 5}\n', "the column text holds 5"),
-        ("a.jsonl", b'{"messages": "w1"}\n', "w1 is no list of messages"),
+        ("a.jsonl", b'{"text": 5}\n', "row 1 holds 5, which is no text"),
         ("a.jsonl", b'{"text": "w1"}\n{"text": \n', "a.jsonl: JSON parse error"),
         ("a.csv", b"text\n", "a.csv has no rows"),
         ("a.csv", b"", "a.csv is empty"),
@@ -106,22 +161,22 @@ def test_data_that_cannot_be_used_is_refused_in_a_line(
     ],
 )
 def test_a_stream_that_cannot_be_used_is_refused_in_a_line(
-    read: Read, name: str, written: bytes, says: str, tmp_path: Path
+    first_batch: Callable[..., Any], name: str, written: bytes, says: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(written)
     with pytest.raises(SystemExit, match=says):
-        read("--data", tmp_path / name, "--streaming")[0][0]
+        first_batch("--data", tmp_path / name, "--streaming")
 
 
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("--steps", "0", "0 is no number from 1 on"),
-        ("--lr", "nan", "nan is no number from 0 on"),
-        ("--beta2", "1", "1 is no number from 0 to below 1"),
-        ("--num-proc", "0", "0 is no number from 1 on"),
+        ("--steps", "0", "--steps 0 is too small"),
+        ("--lr", "nan", "--lr nan is too small"),
+        ("--workers", "-1", "--workers -1 is too small"),
+        ("--beta2", "1", "--beta2 1.0 is not below 1"),
+        ("--num-proc", "0", "--num-proc 0 is too small"),
         ("--keep", "two", "invalid int value: 'two'"),
-        ("--output", "a file", "a file is a file: a folder is written to"),
         ("--log", "no folder/log", "--log no folder/log is no file of a folder"),
     ],
 )
@@ -146,32 +201,39 @@ def test_a_run_says_how_often_it_reads_its_data(
     read: Read, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.txt").write_text("\n".join(LINES))
-    shuffled, _ = read("--data", tmp_path / "a.txt", "--steps", 100)
-    rows = len(shuffled.rows)
+    samples, _ = read("--data", tmp_path / "a.txt", "--steps", 100)
+    rows = len(samples.rows)
     assert f"{rows} samples, read {100 * 16 / rows:.2f} times in all\n" in capsys.readouterr().out
 
 
+def test_epochs_are_counted_in_samples(
+    read: Read, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(LINES))
+    read("--data", tmp_path / "a.txt", "--epochs", 2, "--batch-size", 4)
+    assert "52 samples, read 2.00 times in all\n" in capsys.readouterr().out
+
+
 def test_a_share_is_held_out_and_not_trained_on(read: Read, tmp_path: Path) -> None:
-    rows = [{"prompt": f"w{i} ", "completion": f"w{i}"} for i in range(40)]
-    data = tmp_path / "pairs.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    """Of forty texts the last ten; of those at most so many sequences."""
+    (tmp_path / "a.txt").write_text("\n".join(LINES))
     share = ("--eval-every", 1, "--eval-share", 0.25)
-    shuffled, held_out = read("--data", data, *share, "--eval-samples", 4)
-    firsts = {row["input_ids"][0] for row in held_out}
-    assert len(firsts) == 4
-    assert len(shuffled.rows) == 30
-    assert firsts.isdisjoint(row["input_ids"][0] for row in shuffled.rows)
+    samples, held_out = read("--data", tmp_path / "a.txt", *share, "--eval-samples", 4)
+    assert len(samples.rows) == 30 * 21 // 16
+    assert tokens_of(held_out, range(4)) == np.reshape(words(LINES[30:])[:64], (4, 16)).tolist()
+    assert (held_out[4]["labels"] == -100).all()
+    assert (held_out[3]["labels"][1:] != -100).all()
 
 
 def test_a_stream_is_the_same_every_time_and_skips(read: Read, tmp_path: Path) -> None:
     data = tmp_path / "a.txt"
     data.write_text("\n".join(LINES))
     stream, _ = read("--data", data, "--streaming")
-    rows = [stream[index]["input_ids"] for index in range(120)]
+    rows = tokens_of(stream, range(120))
     assert len({tuple(row) for row in rows}) > 40
     assert {len(row) for row in rows} == {16}
     resumed, _ = read("--data", data, "--streaming")
-    assert [resumed[index]["input_ids"] for index in range(70, 120)] == rows[70:]
+    assert tokens_of(resumed, range(70, 120)) == rows[70:]
 
 
 def test_a_resumed_run_reads_the_stream_where_it_was(
@@ -183,7 +245,7 @@ def test_a_resumed_run_reads_the_stream_where_it_was(
     for number in range(2):
         lines = LINES[number::2][:14]
         (tmp_path / "data" / f"{number}.txt").write_text("\n".join(lines))
-    tokenizer = write_chat_tokenizer(tmp_path / "tokenizer")
+    tokenizer = write_tokenizer(tmp_path / "tokenizer")
     named = ("--data", str(tmp_path / "data"), "--tokenizer", str(tokenizer), "--streaming")
     plan = with_layout(ACCUMULATED, zero_stage=3)
     keep = ("--save-every", "1", "--output", str(tmp_path / "checkpoints"))

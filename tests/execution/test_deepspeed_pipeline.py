@@ -150,6 +150,7 @@ def test_pipelines_train_like_one_process_and_resume_exactly(tmp_path: Path) -> 
         target="deepspeed",
         **GLOO_ONLY,
     )
+    assert all(record["gradient_norm"] > 0 for run in runs.values() for record in run.log)
     for name, spec in exact.items():
         assert_parity(runs[name], train(spec.model_config, clip=CLIP), spec.world_size)
     assert_is_close(runs["bf16"], train(EXACT_GPT2, clip=CLIP))
@@ -179,4 +180,4 @@ def test_processes_that_the_stages_do_not_divide_are_refused(
     script = load(folder / "deepspeed" / "train.py")
     monkeypatch.setattr(sys, "argv", ["train.py", "--cpu"])
     with pytest.raises(SystemExit, match="this plan is for 2 processes, not 3"):
-        script.introduce(script.parse_arguments(), 0, 3)
+        script.introduce(script.parse_arguments(), [], 0, 3)

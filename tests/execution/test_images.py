@@ -1,6 +1,5 @@
 """Vision transformers and ConvNeXt train like one process, on synthetic images and on files."""
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from launched import ACCUMULATED, STEPS, VIT, launch, launch_several, write
+from launched import ACCUMULATED, STEPS, VIT, launch, write
 from PIL import Image
 from reference import Reference, assert_loads_alike, train_samples
 from run_specs import with_layout
 from several import load
-from test_deepspeed import launch as launch_deepspeed
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -54,29 +52,6 @@ def test_images_train_like_one_process(kind: str, tmp_path: Path) -> None:
     assert_loads_alike(run, AUTO, expected(kind))
 
 
-@pytest.mark.parametrize("kind", PLANS)
-def test_deepspeeds_engine_shards_them_too(kind: str, tmp_path: Path) -> None:
-    spec = with_layout(PLANS[kind], framework="deepspeed", zero_stage=2)
-    run = launch_deepspeed(tmp_path, spec, "--no-dropout").finish()
-    assert_loads_alike(run, AUTO, expected(kind))
-
-
-def test_deepspeeds_weights_in_16_bit_take_pixels_in_16_bit(tmp_path: Path) -> None:
-    """A vision transformer rounds pixels itself, ConvNeXt's first convolution does not."""
-    spec = with_layout(OF_STAGES, framework="deepspeed", zero_stage=1, precision="bf16-mixed")
-    run = launch_deepspeed(tmp_path, spec, "--no-dropout", "--eval-every", "2").finish()
-    assert run.losses == pytest.approx(expected("convnext").losses, abs=0.02)
-
-
-@pytest.mark.parametrize("kind", PLANS)
-def test_torchrun_shards_them_too(kind: str, tmp_path: Path) -> None:
-    plans: Mapping[str, Any] = {
-        str(stage): with_layout(PLANS[kind], zero_stage=stage) for stage in (0, 3)
-    }
-    for run in launch_several(tmp_path, plans, "--no-dropout").values():
-        assert_loads_alike(run, AUTO, expected(kind))
-
-
 def test_accelerate_shards_the_layers_of_stages(tmp_path: Path) -> None:
     shards = with_layout(OF_STAGES, zero_stage=3)
     run = launch(tmp_path, shards, "--no-dropout", target="accelerate").finish()
@@ -115,7 +90,7 @@ def test_pictures_that_cannot_be_used_are_refused_in_a_line(
     name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    script = load(write(tmp_path, PLAN, "torchrun") / "torchrun" / "train.py")
+    script = load(write(tmp_path, PLAN, "accelerate") / "accelerate" / "train.py")
     folder = tmp_path / "images"
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(b"no picture")

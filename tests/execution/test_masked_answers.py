@@ -39,7 +39,7 @@ LENGTH = 32
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return load(
-        write(tmp_path_factory.mktemp("script"), ACCUMULATED, "torchrun") / "torchrun/train.py"
+        write(tmp_path_factory.mktemp("script"), ACCUMULATED, "accelerate") / "accelerate/train.py"
     )
 
 
@@ -155,8 +155,8 @@ def test_two_processes_learn_completions_like_one(
     data.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
     tokenizer = write_chat_tokenizer(tmp_path / "tokenizer")
     options = ("--no-dropout", "--data", str(data), "--tokenizer", str(tokenizer))
-    folder = write(tmp_path / "run", ACCUMULATED, "torchrun")
-    run = start(folder, "bash", "torchrun/launch.sh", *options)
+    folder = write(tmp_path / "run", ACCUMULATED, "accelerate")
+    run = start(folder, "bash", "accelerate/launch.sh", *options)
     output = run.output()
     assert run.losses == pytest.approx(expected(PAIRS), abs=1e-5, rel=0)
     assert "1 left out" in output

@@ -1,7 +1,7 @@
-"""Texts of different lengths, padded: every layout counts each token once, like one process.
+"""Texts of different lengths, packed or padded: every layout counts each token once, like one process.
 
-The reference computes every text by itself, so padding that is looked at, or a mean over
-micro-batches instead of tokens, would show.
+The reference computes every text by itself where they are padded, so padding that is looked at, or a
+mean over micro-batches instead of tokens, would show.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ from launched import (
     start,
     write,
 )
-from reference import SHAPES, TOLERANCE, Reference, distance, train
+from reference import SEQUENCE_LENGTH, SHAPES, TOLERANCE, Reference, distance, train
 from run_specs import with_layout
-from texts import draw_texts, write_texts, write_tokenizer
+from texts import draw_texts, packed, write_texts, write_tokenizer
 
 from planner.generate import RunSpec
 
@@ -48,13 +48,13 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     data = write_texts(tmp_path / "texts.jsonl", TEXTS)
     tokenizer = write_tokenizer(tmp_path / "tokenizer")
     named = ("--data", str(data), "--tokenizer", str(tokenizer))
-    return ("--no-dropout", "--padded", *named)
+    return ("--no-dropout", *named)
 
 
 @cache
-def expected(architecture: str) -> Reference:
+def expected(architecture: str, *, is_packed: bool = True) -> Reference:
     """Train one of the shapes, once per session."""
-    return train(SHAPES[architecture], TEXTS)
+    return train(SHAPES[architecture], packed(TEXTS, SEQUENCE_LENGTH) if is_packed else TEXTS)
 
 
 def assert_parity(run: Run, reference: Reference) -> None:
@@ -87,7 +87,8 @@ def test_every_target_counts_tokens_like_one_process(
     environment = {"ACCELERATE_USE_CPU": "true"}
     if engine:
         environment = {**ON_GLOO, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": engine}
-    folder = write(tmp_path, plan, target)
+    folder, is_packed = write(tmp_path, plan, target), target == "deepspeed"
+    options = options if is_packed else (*options, "--padded")
     run = start(folder, "bash", f"{target}/launch.sh", *options, **environment)
     (architecture,) = (name for name, shape in SHAPES.items() if shape is plan.model_config)
-    assert_parity(run.finish(), expected(architecture))
+    assert_parity(run.finish(), expected(architecture, is_packed=is_packed))

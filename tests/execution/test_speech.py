@@ -2,7 +2,6 @@
 
 import json
 import wave
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from launched import ACCUMULATED, STEPS, WHISPER, launch, launch_several, write
+from launched import ACCUMULATED, STEPS, WHISPER, launch, write
 from reference import SEQUENCE_LENGTH, Reference, assert_loads_alike, train_samples
 from run_specs import with_layout
 from several import load
@@ -48,12 +47,6 @@ def test_speech_trains_like_one_process(tmp_path: Path) -> None:
     assert_loads_alike(run, AUTO, expected())
 
 
-def test_torchrun_shards_it_too(tmp_path: Path) -> None:
-    plans: Mapping[str, Any] = {str(stage): with_layout(PLAN, zero_stage=stage) for stage in (0, 3)}
-    for run in launch_several(tmp_path, plans, "--no-dropout").values():
-        assert_loads_alike(run, AUTO, expected())
-
-
 def test_a_folder_of_sounds_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two channels at another rate than the model's, with texts of another column's name."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
@@ -67,7 +60,7 @@ def test_a_folder_of_sounds_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (sounds / "5.wav").unlink()
     said = launch(tmp_path / "again", PLAN, *options, target="accelerate").fail()
     assert "metadata.csv names 5.wav, which is not in" in said
-    script = load(write(tmp_path / "module", PLAN, "torchrun") / "torchrun" / "train.py")
+    script = load(write(tmp_path / "module", PLAN, "accelerate") / "accelerate" / "train.py")
     for damaged, refusal in (
         ({"0.wav": "no sound"}, "a sound: .*0.wav"),
         ({"metadata.csv": "file_name,sentence\n0.wav,\n"}, "every sound needs its text"),

@@ -40,7 +40,7 @@ def test_an_optimizer_in_8_bit_steps_within_backward_too(tmp_path: Path) -> None
 
 def test_a_second_micro_batch_ends_the_run_with_one_line(tmp_path: Path) -> None:
     run = launch(tmp_path, with_layout(ACCUMULATED, zero_stage=3, optimizer_in_backward=True))
-    assert "GLOBAL_BATCH_SIZE is one micro-batch of each process" in run.fail()
+    assert "--batch-size is one micro-batch of each process" in run.fail()
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def draw_texts(count: int, longest: int) -> list[list[int]]:
     return [[chance.randrange(WORDS) for _ in range(length)] for length in lengths]
 
 
+def packed(texts: list[list[int]], length: int) -> list[list[int]]:
+    """Return the texts one after the other, the end after each, in sequences of a length."""
+    stream = [word for text in texts for word in [*text, END - FIRST_WORD]]
+    return [stream[i : i + length] for i in range(0, len(stream) - length + 1, length)]
+
+
 def class_of(text: list[int], classes: int) -> int:
     """Return the class of a text: that of its first word."""
     return text[0] % classes

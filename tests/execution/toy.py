@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import itertools
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,9 +45,11 @@ def train(module: Any, args: argparse.Namespace) -> torch.Tensor:
     device = module.join(args)
     training = module.Training(module.replicate(Linear(), device), args, device)
     training.optimizer = torch.optim.SGD(training.model.parameters(), momentum=0.9)
-    samples = Rows()
+    share = (dist.get_rank(), dist.get_world_size())
+    several = 2 // share[1]  # micro-batches of a process, to a step
+    following = module.batches(Rows(), args, device, range(2 * several), share)
     for _ in range(2):
-        module.train_step(args, training, module.micro_batches(samples, training))
+        module.train_step(args, training, [*itertools.islice(following, several)])
     weight: torch.Tensor = training.model.module.linear.weight
     return weight.detach().clone()
 
@@ -54,7 +57,9 @@ def train(module: Any, args: argparse.Namespace) -> torch.Tensor:
 def main() -> None:
     """Write the weights from rank 0."""
     module = load(Path(sys.argv[1]))
-    weight = train(module, argparse.Namespace(cpu=True, weight_decay=0.0, beta2=0.999, clip=1e9))
+    data = {"data": None, "dataset": None, "streaming": False, "workers": 2, "micro_batch_size": 4}
+    numbers = {"weight_decay": 0.0, "beta2": 0.999, "clip": 1e9}
+    weight = train(module, argparse.Namespace(cpu=True, **data, **numbers))
     if dist.get_rank() == 0:
         torch.save(weight, sys.argv[2])
     dist.barrier()

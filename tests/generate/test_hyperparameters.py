@@ -18,7 +18,7 @@ BIG = replace(SPEC, model_config=LLAMA, parameters=8_000_000_000)
 
 def default(script: str, flag: str) -> float:
     (found,) = re.findall(
-        rf'add\("--{flag}", type=number\(float, [^)]+\), default=([^,)]+)', script
+        rf'add\("--{flag}", type=(?:float|number\(float, [^)]+\)), default=([^,)]+)', script
     )
     return float(found)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from conftest import JobMaker
-from run_specs import with_layout
+from run_specs import script_of, with_layout
 from test_generate import SPEC
 
 from planner.domain.strategy import Layout
@@ -50,5 +50,5 @@ def test_scripts_of_shards_alone_have_the_flag() -> None:
     targets = ("torchrun", "accelerate")
     for stage, has_flag in ((0, False), (2, True), (3, True)):
         files = generate(with_layout(SPEC, zero_stage=stage), targets)
-        assert [FLAG in files[f"{target}/arguments.py"] for target in targets] == [has_flag] * 2
+        assert [FLAG in script_of(files, target) for target in targets] == [has_flag] * 2
         assert FLAG not in files["README.md"]

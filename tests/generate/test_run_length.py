@@ -17,8 +17,8 @@ LORA = {"method": "lora", "framework": "megatron"}
 DEFAULTS: Mapping[str, tuple[dict[str, Any], str, str]] = {
     "torchrun": (
         {"framework": "torch"},
-        "arguments.py",
-        r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)',
+        "settings.py",
+        r'"--max-steps", type=int, default=([0-9_]+)',
     ),
     "accelerate": (
         {"framework": "torch"},
@@ -27,8 +27,8 @@ DEFAULTS: Mapping[str, tuple[dict[str, Any], str, str]] = {
     ),
     "deepspeed": (
         {"framework": "deepspeed"},
-        "arguments.py",
-        r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)',
+        "settings.py",
+        r'"--max-steps", type=int, default=([0-9_]+)',
     ),
     "megatron": ({"framework": "megatron"}, "launch.sh", "--train-iters ([0-9]+)"),
     "megatron-bridge": (LORA, "finetune.py", r'"--train-iters", type=int, default=([0-9_]+)'),
@@ -73,7 +73,7 @@ def test_tokens_as_for_pretraining_start_from_random_weights_with_their_rate() -
         for tokens in (10**7, 300 * 10**9)
     )
     for files, start, rate in ((few, "pretrained", 6.3e-5), (many, "random", 6.1e-4)):
-        arguments, readme = files["torchrun/arguments.py"], files["README.md"]
+        arguments, readme = files["torchrun/settings.py"], files["README.md"]
         assert f'default={rate}, help="learning rate' in arguments
         assert f"starting from {start} weights" in readme
         assert ('"random"], default="pretrained"' in arguments) == (start == "pretrained")
@@ -81,7 +81,7 @@ def test_tokens_as_for_pretraining_start_from_random_weights_with_their_rate() -
 
 
 def test_random_weights_take_their_own_rate_where_trained_ones_are_the_plans() -> None:
-    arguments = written("gpt2", framework="torch")["torchrun/arguments.py"]
+    arguments = written("gpt2", framework="torch")["torchrun/settings.py"]
     assert "lr=0.00015" in arguments.partition('if args.init == "random":')[2]
     anew = written("gpt2", framework="torch", job="pretrain")
-    assert "set_defaults" not in anew["torchrun/arguments.py"]
+    assert "set_defaults" not in anew["torchrun/settings.py"]

@@ -20,13 +20,13 @@ from planner.generate.write_bundle import bundle_files, has_peer_to_peer, networ
 from planner.request.schema import parse_request, resolve
 from planner.request.sections import FilesRequest
 
-MODULES = ("settings", "arguments", "start", "data", "answers", "model", "checkpoints", "weights")
+MODULES = ("settings", "data", "model", "checkpoints", "launcher")
+MORE = ("arguments", "start", "answers", "weights", "report", "evaluation")
 FILES = {
-    *(f"{target}/{name}.py" for target in ("torchrun", "accelerate") for name in MODULES),
-    *(f"{target}/report.py" for target in ("torchrun", "accelerate")),
-    *(f"{target}/evaluation.py" for target in ("torchrun", "accelerate")),
-    *(f"{target}/launcher.py" for target in ("torchrun", "accelerate", "trainer")),
-    *(f"{target}/training.py" for target in ("torchrun", "accelerate")),
+    *(f"{each}/{name}.py" for each in ("torchrun", "accelerate") for name in MODULES),
+    "trainer/launcher.py",
+    *(f"accelerate/{name}.py" for name in MORE),
+    "accelerate/training.py",
     "README.md",
     "plan.json",
     *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),

@@ -19,7 +19,7 @@ _GIB = 2.0**30
 
 
 class Script:
-    """Reads what report.py of an emitted bundle prints, or appends to the file of --log."""
+    """Reads what train.py of an emitted bundle prints, or appends to the file of --log."""
 
     name = _LINES.name
 

@@ -1,142 +1,155 @@
-"""Folders of checkpoints: which to continue from, how one is written, when a signal asks for one."""
+"""What a step changes, how it is kept and found again, and when a signal asks for that."""
 
 import argparse
 import contextlib
-import os
+import itertools
 import shutil
 import signal
-import threading
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.distributed.checkpoint.state_dict as sharded
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
 
-from start import fail
+from data import read_tokenizer
+from model import (
+    Grid,
+    NextTokenLoss,
+    Shards,
+    assemble,
+    build_schedule,
+    gathered,
+    is_first,
+)
+from settings import CHECKPOINT_BYTES, MODEL, MODEL_BYTES, fail
+
+STATE_OPTIONS = sharded.StateDictOptions(flatten_optimizer_state_dict=True)
 
 
-def checkpoints(output: Path) -> list[Path]:
-    """Return the complete checkpoints in a folder, the newest last."""
-    found = [path for path in output.glob("step-*") if path.name[5:].isdecimal()]
-    return sorted(found, key=step_of)
+class FailedError(Exception):
+    """What some process could not do, known to all, in one line."""
 
 
-def step_of(checkpoint: Path) -> int:
-    """Return after which step a checkpoint was written."""
-    return int(checkpoint.name.rpartition("-")[2])
+@contextlib.contextmanager
+def agreed(what: str) -> Iterator[None]:
+    """Have all processes fail where one does; all call this."""
+    mine, everyone = None, [None] * dist.get_world_size()
+    try:
+        yield
+    except (Exception, CheckpointException) as error:
+        # torch.distributed.checkpoint lists what failed, by rank.
+        causes = [cause for cause, *_ in getattr(error, "failures", {}).values()]
+        said = str(causes[0] if causes else error).strip() or type(error).__name__
+        mine = f"{what}: {said.splitlines()[0]}"[:500]
+    dist.all_gather_object(everyone, mine)
+    if said := next(filter(None, everyone), None):
+        raise FailedError(said)
 
 
-def find_start(args: argparse.Namespace) -> Path | None:
-    """Return the checkpoint to continue from, None to start anew; rank 0 looks for all."""
-    found: list[Any] = [None, None]
+def checkpoints(output: Path) -> dict[int, Path]:
+    """Return the whole checkpoints in a folder by their step, the newest first."""
+    paths = [path for path in output.glob("step-*") if path.name[5:].isdecimal()]
+    return dict(sorted(((int(path.name[5:]), path) for path in paths), reverse=True))
+
+
+def find_starts(args: argparse.Namespace) -> list[Path]:
+    """Return the checkpoints to continue from, the newest first: what rank 0 finds."""
+    found: list[Any] = [[]]
     if is_first():
-        try:
-            found[0] = choose_start(args)
-        except SystemExit as refusal:
-            found[1] = str(refusal)
-    if dist.is_initialized():
-        dist.broadcast_object_list(found)
-    if found[1]:
-        fail(found[1])
-    return found[0]
+        earlier, final = [*checkpoints(args.output).values()], args.output / "final"
+        if args.overwrite:
+            for folder in [*earlier, final]:
+                shutil.rmtree(folder, ignore_errors=True)
+        elif args.resume and args.resume != Path("latest"):
+            is_there = args.resume.is_dir()
+            found = [[args.resume] if is_there else f"there is no checkpoint {args.resume}"]
+        elif args.resume and earlier:
+            found = [earlier]
+        elif earlier or final.exists():  # the results of an earlier run are not replaced unasked
+            folder = earlier[0] if earlier else final
+            cure = "--resume latest continues it" if earlier else "--output names another folder"
+            found = [f"{folder} is from an earlier run: {cure}, --overwrite removes it"]
+        elif args.resume:
+            print(f"there is no checkpoint in {args.output}: starting anew", flush=True)
+    dist.broadcast_object_list(found)
+    return fail(found[0]) if isinstance(found[0], str) else found[0]
 
 
-def choose_start(args: argparse.Namespace) -> Path | None:
-    """Choose by --resume and --overwrite; the results of an earlier run are not replaced unasked."""
-    earlier, final = checkpoints(args.output), args.output / "final"
-    if args.overwrite:
-        for folder in [*args.output.glob("step-*"), final]:
-            shutil.rmtree(folder, ignore_errors=True)
-        return None
-    if args.resume and args.resume != Path("latest"):
-        if not args.resume.is_dir():
-            raise SystemExit(f"there is no checkpoint {args.resume}")
-        return args.resume
-    if args.resume and earlier:
-        return earlier[-1]
-    if earlier or final.exists():
-        folder = earlier[-1] if earlier else final
-        asked = "--resume latest continues it" if earlier else "--output names another folder"
-        raise SystemExit(f"{folder} is from an earlier run: {asked}, --overwrite removes it")
-    if args.resume:
-        print(f"there is no checkpoint in {args.output}: starting anew", flush=True)
-    return None
+def existing(folder: Path) -> Path:
+    """Return the folder, or the nearest around it that is there."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
-def is_first() -> bool:
-    """Return whether this is rank 0."""
-    return not dist.is_initialized() or dist.get_rank() == 0
+def free_gb(folder: Path) -> float:
+    """Return what is free on the disk of a folder, which need not be there."""
+    return shutil.disk_usage(existing(folder)).free / 1e9
 
 
-def wait_for_all() -> None:
-    """Wait until all processes are here."""
-    if dist.is_initialized():
-        dist.barrier()
+def check_output(args: argparse.Namespace) -> None:
+    """Refuse, before the first step, what cannot be written, or a disk too small for the plan."""
+    for folder in (args.output, args.save_model or args.output):
+        with agreed(f"{folder} cannot be written"):
+            with tempfile.TemporaryFile(dir=existing(folder)) as file:
+                file.write(b"0")
+                file.flush()
+            needed = CHECKPOINT_BYTES if args.save_every else 0
+            needed += 0 if args.no_save_model else MODEL_BYTES
+            if free_gb(folder) < needed / 1e9 and args.model == MODEL:
+                raise ValueError(f"{needed / 1e9:.1f} GB go there, {free_gb(folder):.1f} are free")
 
 
 @contextlib.contextmanager
 def written(folder: Path, *, is_checkpoint: bool) -> Iterator[Path]:
-    """Yield a folder to write into, which gets its name when it is whole; all processes call this."""
-    partial, is_made = folder.with_name(f"{folder.name}.partial"), False
+    """Yield a folder to write into, which gets its name when it is whole: all call this."""
+    partial = folder.with_name(f"{folder.name}.partial")
+    failed = f"{folder} was not saved, with {free_gb(folder):.1f} GB free on its disk"
     try:
-        if is_first():
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-        wait_for_all()
-        is_made = True
-        yield partial
-        wait_for_all()
-    except Exception as error:
-        failed = folder.with_name(f"{folder.name}.failed-{os.getpid()}")
-        try:
-            partial.rename(failed)  # one process can, and says why
-        except OSError:
-            is_told = is_made and folder.parent.exists()
-        else:
-            is_told = False
-            shutil.rmtree(failed, ignore_errors=True)
-        raise SystemExit(1 if is_told else failure(folder, error)) from error
-    if is_first() and is_checkpoint:
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-    elif is_first():  # a folder that the user named may hold other things, or be a mount point
-        folder.mkdir(parents=True, exist_ok=True)
-        for stale in folder.glob("model*.safetensors*"):
-            stale.unlink()
-        for path in partial.iterdir():
-            shutil.move(path, folder / path.name)
-        partial.rmdir()
-        print(f"saved {folder}", flush=True)
-    wait_for_all()
-
-
-def failure(folder: Path, error: BaseException) -> str:
-    """Return in one line why a folder was not saved."""
-    # torch.distributed.checkpoint lists what failed, by rank.
-    causes = [cause for cause, *_ in getattr(error, "failures", {}).values()]
-    reason = str(causes[0] if causes else error).strip().partition("\n")[0]
-    disk = next(parent for parent in folder.resolve().parents if parent.exists())
-    free = shutil.disk_usage(disk).free / 1e9
-    return f"{folder} was not saved, with {free:.1f} GB free on its disk: {reason}"
+        with agreed(failed):
+            if is_first():
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir(parents=True)
+        with agreed(failed):
+            yield partial
+        with agreed(failed):
+            if is_first() and is_checkpoint:
+                shutil.rmtree(folder, ignore_errors=True)
+                partial.rename(folder)
+            elif is_first():  # the folder may hold other things, or be a mount point
+                folder.mkdir(parents=True, exist_ok=True)
+                for stale in folder.glob("model*.safetensors*"):
+                    stale.unlink()
+                for path in partial.iterdir():
+                    shutil.move(path, folder / path.name)
+                partial.rmdir()
+                print(f"saved {folder}", flush=True)
+    except FailedError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def remove_older(args: argparse.Namespace, step: int) -> None:
     """Keep the newest --keep of the checkpoints up to this step."""
     if args.keep and is_first():
-        earlier = [folder for folder in checkpoints(args.output) if step_of(folder) <= step]
-        for folder in earlier[: -args.keep]:
+        earlier = [path for number, path in checkpoints(args.output).items() if number <= step]
+        for folder in earlier[args.keep :]:
             shutil.rmtree(folder)
 
 
 class Stop:
-    """Whether any process was told to end: by SIGTERM, by Ctrl-C, or by SIGUSR1 as Slurm warns of a limit."""
+    """Whether any process was told to end: by SIGTERM, Ctrl-C, or SIGUSR1, by which Slurm warns."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.received = 0  # by this process, at any moment
-        self.signal = 0  # by any process, known to all
-        if threading.current_thread() is threading.main_thread():
+        self.received = self.signal = 0  # by this process, at any moment; by any, known to all
+        with contextlib.suppress(ValueError):  # a thread, as Ray's, is sent none
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
                 signal.signal(number, self.note)
 
@@ -147,8 +160,7 @@ class Stop:
     def agreed(self) -> int:
         """Return the signal that any process has got, 0 without one; all processes call this."""
         largest = torch.tensor(self.received, device=self.device)
-        if dist.is_initialized():
-            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
         self.signal = int(largest.item())
         return self.signal
 
@@ -158,3 +170,129 @@ class Stop:
             name = signal.Signals(self.signal).name
             print(f"{name} after step {step}: --resume latest --output {args.output} continues")
         return 128 + self.signal
+
+
+def save_tokenizer(args: argparse.Namespace, folder: Path) -> None:
+    """Save the tokenizer beside the model, where the run has data."""
+    if is_first() and (args.data or args.dataset):
+        with contextlib.suppress(SystemExit):  # tokens of files need none
+            read_tokenizer(args).save_pretrained(folder)
+
+
+def deal(parameters: list[torch.Tensor], size: int) -> list[int]:
+    """Return which process steps each parameter, so that all have about as many elements."""
+    loads, owners = [0] * size, [0] * len(parameters)
+    for number in sorted(range(len(parameters)), key=lambda n: -parameters[n].numel()):
+        owners[number] = loads.index(min(loads))
+        loads[owners[number]] += parameters[number].numel()
+    return owners
+
+
+def groups(parameters: Iterable[torch.Tensor], decay: float) -> list[dict[str, Any]]:
+    """Return AdamW's groups: of parameters on the same processes; biases and norms do not decay."""
+    apart: dict[Any, list[torch.Tensor]] = {}
+    for parameter in parameters:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        apart.setdefault((mesh, decay if parameter.ndim > 1 else 0.0), []).append(parameter)
+    found = [{"params": group, "weight_decay": each} for (_, each), group in apart.items()]
+    return found or [{"params": []}]
+
+
+class Training:
+    """What a step changes and a checkpoint holds."""
+
+    def __init__(
+        self, args: argparse.Namespace, config: Any, grid: Grid, device: torch.device
+    ) -> None:
+        self.model, stages = assemble(args, config, grid, device)
+        self.parameters = list(self.model.parameters())
+        self.owners = deal(self.parameters, grid.batch.size())
+        rank = grid.batch.get_local_rank()
+        pairs = zip(self.parameters, self.owners, strict=True)
+        own = (parameter for parameter, owner in pairs if owner == rank)
+        parameters = groups(own, args.weight_decay)
+        self.optimizer = torch.optim.AdamW(parameters, betas=(0.9, args.beta2), fused=True)
+        self.grid = grid
+        self.device = device
+        self.step, self.norm = 0, 0.0  # the gradient's, before it was clipped
+        self.loss = NextTokenLoss()
+        self.stages = stages
+        several = args.batch_size // (args.micro_batch_size * grid.data_size)
+        self.schedule = build_schedule(
+            stages, self.loss, args, config.hidden_size, several, grid, device
+        )
+        self.has_head = any(stage.head is not None for stage in stages)
+        self.has_embeddings = any(stage.embeddings is not None for stage in stages)
+
+    def state(self) -> dict[str, Any]:
+        """Return this process's parts of the state, under the names of the whole model."""
+        model, optimizer = sharded.get_state_dict(self.model, self.optimizer, options=STATE_OPTIONS)
+        own = {"model": model, "optimizer": optimizer, "step": self.step}
+        return own
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint, then give its folder the final name."""
+        with written(folder, is_checkpoint=True) as partial:
+            dcp.save(self.state(), checkpoint_id=partial)
+
+    def load(self, folder: Path) -> None:
+        """Continue from a checkpoint, of any layout in which the matrices have the same names."""
+        state = self.state()
+        dcp.load(state, checkpoint_id=folder)
+        sharded.set_state_dict(
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=STATE_OPTIONS,
+        )
+        self.step = int(state["step"])
+
+    def save_model(self, args: argparse.Namespace, folder: Path) -> None:
+        """Write the whole weights as safetensors; of each stage one process does."""
+        _, *others = self.grid.mesh.get_coordinate()
+        is_writer = not any(others)
+        with written(folder, is_checkpoint=False) as partial:
+            dtype = getattr(torch, args.save_dtype)
+            shards = Shards(partial, self.model, dtype, is_writer=is_writer)
+            parts = self.model.state_dict()
+            for name, part in parts.items():
+                shards.add(name, gathered(part))
+            shards.close()
+            save_tokenizer(args, partial)
+
+
+def resume(training: Training, starts: list[Path]) -> None:
+    """Continue from the first of these checkpoints that can be read."""
+    for folder, following in itertools.zip_longest(starts, starts[1:]):
+        try:
+            with agreed(f"checkpoint {folder} cannot be read"):
+                if not (folder / ".metadata").is_file():
+                    raise ValueError("it is none of this script, or not whole")
+                training.load(folder)
+            return
+        except FailedError as error:
+            if following is None:
+                raise
+            if is_first():
+                print(f"{error}; continuing from {following}", flush=True)
+
+
+def save_at_last(training: Training, args: argparse.Namespace, stop: Stop) -> int:
+    """Save the model: where that fails elsewhere, and again every minute; return the status."""
+    asked = args.save_model or args.output / "final"
+    spare = Path(tempfile.gettempdir()) / str(asked.absolute()).strip("/").replace("/", "-")
+    for folder in itertools.cycle([asked, spare]):
+        try:
+            training.save_model(args, folder)
+            break
+        except FailedError as error:
+            following = f"in {spare}" if folder == asked else "in a minute, when there is room"
+            if is_first():
+                print(f"{error}: trying again {following}", flush=True)
+            time.sleep(60 if folder == spare else 0)
+            if stop.agreed():
+                return stop.exit(args, training.step)
+    if args.push_to_hub and is_first():
+        huggingface_hub.upload_folder(repo_id=args.push_to_hub, folder_path=folder)
+    return int(folder == spare)

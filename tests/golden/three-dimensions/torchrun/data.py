@@ -1,52 +1,61 @@
-"""The samples that training reads, and those that it is evaluated on."""
+"""Samples in training order: tokens of files, text packed into sequences, or synthetic tokens."""
 
 import argparse
+import bisect
 import contextlib
 import datetime
 import functools
 import itertools
+import math
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+import torch.distributed as dist
 import transformers
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from answers import answering, kind_of, teaching
-from settings import GLOBAL_BATCH_SIZE, MICRO_BATCH_SIZE, SEQUENCE_LENGTH
-from start import fail, reading
+from settings import fail, reading
+
+KINDS = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+KINDS |= {".bin": "tokens", ".npy": "tokens"}
 
 
 class Samples(Dataset[dict[str, torch.Tensor]]):
-    """Samples in training order; sample i is a pure function of (seed, i) on every process.
+    """Sample i is a pure function of (seed, i) on every process, so a resumed run reads on.
 
     Synthetic tokens are `randint(vocabulary)` of a generator seeded with `seed * 1_000_003 + i`.
-    Text is read in another random order every epoch.
+    Rows are read in another random order every epoch. Of samples to evaluate on there are `count`;
+    later ones have no labels, so that all processes have as many.
     """
 
-    def __init__(self, rows: Any, vocabulary: int, seed: int) -> None:
-        self.rows = rows
-        self.vocabulary = vocabulary
-        self.seed = seed
+    def __init__(self, rows: Any, vocabulary: int, args: Any, count: int = 0) -> None:
+        self.rows, self.vocabulary, self.count = rows, vocabulary, count
+        self.length, self.seed = args.length, args.seed
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
+        number = min(index, self.count - 1) if self.count else index
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
         if self.rows is None:
-            tokens = torch.randint(self.vocabulary, (SEQUENCE_LENGTH,), generator=generator)
-            labels = tokens.clone()
+            tokens = torch.randint(self.vocabulary, (self.length,), generator=generator)
         else:
-            row = self.rows[index]
-            tokens = torch.tensor(row["input_ids"])
-            labels = torch.tensor(row.get("labels", row["input_ids"]))
-        # No token looks right, where the padding is. Nothing predicts the first.
-        labels[0] = -100
-        padding = (0, SEQUENCE_LENGTH - len(tokens))
-        return {
-            "input_ids": torch.nn.functional.pad(tokens, padding),
-            "labels": torch.nn.functional.pad(labels, padding, value=-100),
-        }
+            tokens = torch.as_tensor(self.row(number)["input_ids"])
+        labels = tokens.clone()
+        labels[0] = -100  # nothing predicts the first
+        if self.count and index >= self.count:
+            labels = torch.full_like(labels, -100)
+        return {"input_ids": tokens, "labels": labels}
+
+    def row(self, number: int) -> Any:
+        """Return a row: of the data in the order of its epoch, else in their own."""
+        if self.count or isinstance(self.rows, Stream):
+            return self.rows[number]
+        epoch, position = divmod(number, len(self.rows))
+        return self.rows[int(shuffled(len(self.rows), self.seed + epoch)[position])]
 
 
 @functools.lru_cache(maxsize=2)
@@ -55,101 +64,98 @@ def shuffled(length: int, seed: int) -> torch.Tensor:
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
 
 
-class Shuffled:
-    """Rows in another random order every epoch."""
+class Tokens:
+    """Rows of flat files of tokens: .npy, or .bin of uint16 (uint32 for a larger vocabulary)."""
 
-    def __init__(self, rows: Any, args: argparse.Namespace) -> None:
-        self.rows = rows
-        self.seed = args.seed
-        if len(rows) == 0:
-            fail("there is nothing to train on")
-        if os.environ.get("RANK", "0") == "0":
-            epochs = args.steps * GLOBAL_BATCH_SIZE / len(rows)
-            print(f"{len(rows):,} samples, read {epochs:,.2f} times in all", flush=True)
+    def __init__(self, files: list[Path], vocabulary: int, length: int) -> None:
+        self.files, self.length = files, length
+        self.kind = "uint16" if vocabulary <= 2**16 else "uint32"
+        self.ends = [*itertools.accumulate(len(self.read(file)) // length for file in files)]
+        for file in files:
+            if self.read(file)[:1_000_000].max(initial=0) >= vocabulary:
+                fail(f"{file} has tokens beyond the {vocabulary} of the model")
 
-    def __getitem__(self, index: int) -> Any:
-        epoch, position = divmod(index, len(self.rows))
-        return self.rows[int(shuffled(len(self.rows), self.seed + epoch)[position])]
+    def read(self, file: Path) -> Any:
+        """Map a file into memory, anew each time: pages that were read can be let go of."""
+        if file.suffix == ".npy":
+            return np.load(file, mmap_mode="r").reshape(-1)
+        return np.memmap(file, self.kind, mode="r")
 
+    def __len__(self) -> int:
+        return self.ends[-1]
 
-class HeldOut:
-    """Samples to evaluate on, and then ones without labels: so all processes have as many."""
-
-    def __init__(self, samples: Samples, length: int) -> None:
-        self.samples = samples
-        self.length = length
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        sample = self.samples[min(index, self.length - 1)]
-        if index >= self.length:
-            sample["labels"] = torch.full_like(sample["labels"], -100)
-        return sample
-
-
-@contextlib.contextmanager
-def first_on_node() -> Iterator[None]:
-    """Let a node's first process do it; then the others, which find its work in the cache."""
-    distributed = torch.distributed
-    if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        yield
-        return
-    is_first = os.environ.get("LOCAL_RANK", "0") == "0"
-    group = distributed.new_group(backend="gloo", timeout=datetime.timedelta(days=1))
-    if not is_first:
-        distributed.barrier(group)
-    try:
-        yield
-    finally:
-        if is_first:
-            distributed.barrier(group)
-        distributed.destroy_process_group(group)
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        file = bisect.bisect_right(self.ends, row)
+        start = (row - (self.ends[file - 1] if file else 0)) * self.length
+        tokens = self.read(self.files[file])[start : start + self.length]
+        return {"input_ids": tokens.astype("int64")}
 
 
 class Stream:
-    """Rows of a dataset that is larger than the disk; each process reads and tokenizes its part.
+    """Rows of a dataset larger than the disk, of which each process reads and tokenizes its part.
 
-    Row i is the same every time on as many processes, which ask for rising numbers alone. Resuming
+    They are the same every time on as many processes, which ask for rising numbers alone. Resuming
     reads what was read before once more.
     """
 
-    def __init__(self, texts: Any, rows_of: Any, args: argparse.Namespace) -> None:
-        self.texts = texts.shuffle(seed=args.seed, buffer_size=10_000)
-        self.rows_of = rows_of
-        self.name = args.data or args.dataset
-        self.rows: Iterator[Any] | None = None
-        self.given = 0
-
-    def read(self, rank: int, size: int) -> Iterator[Any]:
-        """Give the rows of one of `size` equal parts of the data, over and over again."""
+    def __init__(self, texts: Any, args: argparse.Namespace, rank: int, size: int) -> None:
         from datasets.distributed import split_dataset_by_node
 
-        rows = self.rows_of(split_dataset_by_node(self.texts, rank, size))
+        texts = texts.shuffle(seed=args.seed, buffer_size=10_000)
+        self.texts = packed(args, split_dataset_by_node(texts, rank, size))
+        self.several, self.size, self.given = args.micro_batch_size, size, 0
+        self.rows: Iterator[Any] | None = None
+
+    def read(self) -> Iterator[Any]:
+        """Give the rows of this part of the data, over and over again."""
         for epoch in itertools.count():
-            rows.set_epoch(epoch)
-            found = False
-            with usable(self.name):
-                for row in rows:
-                    if row.get("learned", 1):
-                        found = True
-                        yield row
-            if not found:
-                part = f"one of {size} parts of the data" if size > 1 else "the data"
-                fail(f"{part} is too little for a single sequence")
+            self.texts.set_epoch(epoch)
+            row = None
+            for row in self.texts:
+                yield row
+            if row is None:
+                raise ValueError(f"one of {self.size} parts is too little for a single sequence")
 
     def __getitem__(self, index: int) -> Any:
-        size = 1
-        if torch.distributed.is_initialized():
-            size = torch.distributed.get_world_size() // 4
-        turn, place = divmod(index, MICRO_BATCH_SIZE * size)
-        rank, offset = divmod(place, MICRO_BATCH_SIZE)
-        self.rows = self.rows or self.read(rank, size)
-        number = turn * MICRO_BATCH_SIZE + offset
+        number = index // (self.several * self.size) * self.several + index % self.several
+        self.rows = self.rows or self.read()
         row = next(itertools.islice(self.rows, number - self.given, None))
         self.given = number + 1
         return row
 
 
-KINDS = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+def outlive(worker: int) -> None:
+    """Keep signals that ask the run to end from a worker, which the running step needs."""
+    os.setsid()  # the launcher's SIGTERM is for the group; one that ends this worker arrives
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def batches(
+    samples: Samples,
+    args: argparse.Namespace,
+    device: torch.device,
+    span: range,
+    share: tuple[int, int],
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield this process's part of a span of micro-batches, which workers read ahead."""
+    rank, size = share
+    stride = args.micro_batch_size * size
+    firsts = (number * stride + rank * args.micro_batch_size for number in span)
+    order: Any = (range(first, first + args.micro_batch_size) for first in firsts)
+    workers = min(args.workers, 1) if args.streaming else args.workers  # a stream has one place
+    is_pinned = device.type == "cuda" and workers > 0
+    loader = DataLoader(
+        samples,
+        batch_sampler=order,
+        num_workers=workers,
+        pin_memory=is_pinned,
+        worker_init_fn=outlive,
+        generator=torch.Generator(),  # dropout's stays as it is
+    )
+    with usable(args.data or args.dataset):
+        for batch in loader:
+            yield {name: value.to(device, non_blocking=True) for name, value in batch.items()}
 
 
 @contextlib.contextmanager
@@ -163,154 +169,123 @@ def usable(what: Any) -> Iterator[None]:
         fail(f"{what} has no rows")
     except (OSError, RuntimeError, ValueError, DatasetGenerationError) as error:
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
-        said = str(cause or error).strip().partition("\n")[0]
+        said = str(cause or error).strip().splitlines()[-1].removeprefix("ValueError: ")
         fail(f"{what} has no rows" if "corresponds to no data" in said else f"{what}: {said}")
 
 
-def load(args: argparse.Namespace, path: Path | None, split: str) -> Any:
+def load(args: argparse.Namespace, path: Path | None, split: str, vocabulary: int) -> Any:
     """Return the rows of local files, or of a split of the Hub's dataset."""
     from datasets import load_dataset
 
     options: dict[str, Any] = {"streaming": args.streaming}
     name, _, config = (args.dataset or "").partition(":")
     if path:
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        kinds = {str(file): KINDS[end] for file in files for end in file.suffixes if end in KINDS}
-        if not path.exists() or len(set(kinds.values())) != 1:
+        files = [path] if path.is_file() else sorted(path.rglob("*"))
+        kinds = {file: KINDS[end] for file in files for end in file.suffixes if end in KINDS}
+        if len(set(kinds.values())) != 1:
             fail(f"{path}: no files of one kind, which is one of {', '.join(KINDS)}")
-        if not any(Path(file).stat().st_size for file in kinds):
+        if not any(file.stat().st_size for file in kinds):
             fail(f"{path} is empty")
         name, config, split = next(iter(kinds.values())), "", "train"
-        options["data_files"] = [*kinds]
+        if name == "tokens":
+            with usable(path):
+                return Tokens([*kinds], vocabulary, args.length)
+        options["data_files"] = [*map(str, kinds)]
     with usable(path or args.dataset):
         return load_dataset(name, config or None, split=split, **options)
 
 
-def columns_of(args: argparse.Namespace, texts: Any) -> list[str]:
-    """Return the names of the columns; a stream has those of its first row."""
+def packed(args: argparse.Namespace, texts: Any) -> Any:
+    """Return rows of --length tokens, one text after the other; cached unless they are streamed."""
+    if isinstance(texts, Tokens):
+        return texts
+    tokenizer, column = read_tokenizer(args), args.text_column
+    end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
+
+    def pack(batch: dict[str, list[Any]], numbers: list[int]) -> dict[str, list[list[int]]]:
+        for number, text in zip(numbers, batch[column], strict=True):
+            if not isinstance(text, str | None):
+                raise ValueError(f"row {number + 1} holds {str(text)[:100]}, which is no text")
+        rows = tokenizer([text or "" for text in batch[column]], add_special_tokens=False)
+        stream = list(itertools.chain(*([*row, end] for row in rows["input_ids"] if row)))
+        starts = range(0, len(stream) - args.length + 1, args.length)
+        return {"input_ids": [stream[start : start + args.length] for start in starts]}
+
     with usable(args.data or args.dataset):
-        return texts.column_names or [*next(iter(texts))]
+        columns = texts.column_names or [*next(iter(texts))]
+    if column not in columns:
+        fail(f"the data has no column named {column}, but {', '.join(columns)}: see --text-column")
+    options = {"batched": True, "with_indices": True, "remove_columns": columns}
+    if args.streaming:
+        return texts.map(pack, **options)
+    processes = args.num_proc if args.num_proc > 1 else None
+    with usable(args.data or args.dataset):
+        return texts.map(pack, batch_size=10_000, num_proc=processes, **options)
 
 
-def texts_of(batch: dict[str, list[Any]], column: str) -> list[str]:
-    """Return the texts of a column, "" where there is none."""
-    for cell in batch[column]:
-        if not isinstance(cell, str | None):
-            raise ValueError(f"the column {column} holds {str(cell)[:100]}, which is no text")
-    return [cell or "" for cell in batch[column]]
-
-
-def hold_out(args: argparse.Namespace, texts: Any, *, is_shuffled: bool) -> tuple[Any, Any]:
+def hold_out(args: argparse.Namespace, texts: Any, vocabulary: int) -> tuple[Any, Any]:
     """Return what to train on, and what to evaluate on, if anything."""
     if not args.eval_every:
         return texts, None
     if args.eval_split and not args.dataset:
         fail("--eval-split is one of a --dataset: --eval-data names files")
     if args.eval_data or args.eval_split:
-        return texts, load(args, args.eval_data, args.eval_split)
-    if args.streaming:
-        fail("--streaming holds out no share: name --eval-data or --eval-split")
+        return texts, load(args, args.eval_data, args.eval_split, vocabulary)
+    if args.streaming or isinstance(texts, Tokens):
+        fail("no share is held out of a stream or of tokens: name --eval-data or --eval-split")
     if len(texts) < 2 or not 0 < args.eval_share < 1:
         fail(f"no share of {args.eval_share} can be held out of {len(texts)} rows")
-    seed = args.seed if is_shuffled else None
-    parts = texts.train_test_split(args.eval_share, shuffle=is_shuffled, seed=seed)
+    parts = texts.train_test_split(args.eval_share, shuffle=False)
     return parts["train"], parts["test"]
 
 
-def tokenize(
-    args: argparse.Namespace, needed: list[str], divide: Any, check: Any, texts: Any
-) -> Any:
-    """Return rows of tokens, cached on disk unless they are streamed."""
-    columns = columns_of(args, texts)
-    if missing := [name for name in needed if name not in columns]:
-        named = f"the data has no column named {' or '.join(missing)}, but {', '.join(columns)}"
-        fail(f"{named}: see --text-column and --format")
-    options = {"batched": True, "remove_columns": columns}
+@contextlib.contextmanager
+def first_on_node() -> Iterator[None]:
+    """Let a node's first process do it; then the others, which find its work in the cache."""
+    is_first = os.environ.get("LOCAL_RANK", "0") == "0"
+    group = dist.new_group(backend="gloo", timeout=datetime.timedelta(days=1))
+    if not is_first:
+        dist.barrier(group)
+    yield
+    if is_first:
+        dist.barrier(group)
+    dist.destroy_process_group(group)
+
+
+def read_samples(
+    args: argparse.Namespace, vocabulary: int, share: tuple[int, int]
+) -> tuple[Samples, Samples | None]:
+    """Return what is trained on, and what is evaluated on, if anything."""
+    if not args.data and not args.dataset:
+        others = argparse.Namespace(length=args.length, seed=args.seed + 1)
+        held_out = Samples(None, vocabulary, others, args.batch_size)
+        samples = Samples(None, vocabulary, args)
+        return samples, held_out if args.eval_every else None
+    with first_on_node():
+        texts, others = hold_out(args, load(args, args.data, args.split, vocabulary), vocabulary)
+        texts = Stream(texts, args, *share) if args.streaming else packed(args, texts)
+        others = None if others is None else packed(args, others)
     if args.streaming:
-        return texts.map(divide, **options)
-    processes = args.num_proc if args.num_proc > 1 else None
-    with usable(args.data or args.dataset):
-        return check(texts.map(divide, batch_size=10_000, num_proc=processes, **options))
-
-
-def both(
-    args: argparse.Namespace, texts: Any, rows_of: Any, *, is_shuffled: bool
-) -> tuple[Any, Any]:
-    """Return rows in training order, and those to evaluate on, if any."""
-    texts, others = hold_out(args, texts, is_shuffled=is_shuffled)
-    rows = Stream(texts, rows_of, args) if args.streaming else Shuffled(rows_of(texts), args)
+        samples = Samples(texts, vocabulary, args)
+    elif len(texts) == 0:
+        fail(f"the text is too short for one sequence of {args.length} tokens")
+    else:
+        samples = Samples(texts, vocabulary, args)
+        args.steps = math.ceil(args.epochs * len(texts) / args.batch_size) or args.steps
+        if os.environ.get("RANK", "0") == "0":
+            epochs = args.steps * args.batch_size / len(texts)
+            print(f"{len(texts):,} samples, read {epochs:,.2f} times in all", flush=True)
     if others is None:
-        return rows, None
-    few = zip(rows_of(others), range(args.eval_samples), strict=False)
+        return samples, None
     with usable(args.eval_data or args.data or args.dataset):
-        held_out = [row for row, _ in few if row.get("learned", 1)]
-    if not held_out:
+        few = [row for row, _ in zip(others, range(args.eval_samples), strict=False)]
+    if not few:
         fail("there is nothing to evaluate on")
-    return rows, held_out
-
-
-def writing(args: argparse.Namespace, tokenizer: Any, column: str) -> Any:
-    """Return what makes rows of tokens: blocks of SEQUENCE_LENGTH, or each text by itself."""
-    end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token or tokenizer.sep_token)
-
-    def pack(batch: dict[str, list[str | None]]) -> dict[str, list[list[int]]]:
-        rows = tokenizer(texts_of(batch, column), add_special_tokens=False)["input_ids"]
-        stream = list(itertools.chain.from_iterable([*row, end] for row in rows if row))
-        starts = range(0, len(stream) - SEQUENCE_LENGTH + 1, SEQUENCE_LENGTH)
-        return {"input_ids": [stream[start : start + SEQUENCE_LENGTH] for start in starts]}
-
-    def cut(batch: dict[str, list[str | None]]) -> dict[str, list[list[int]]]:
-        rows = tokenizer(texts_of(batch, column), add_special_tokens=False)["input_ids"]
-        return {"input_ids": [[*row, end][:SEQUENCE_LENGTH] for row in rows if row]}
-
-    return cut if args.padded else pack
-
-
-def read_rows(args: argparse.Namespace, tokenizer: Any) -> tuple[Any, Any]:
-    """Return rows of tokens in training order, and those to evaluate on, if any."""
-    texts = load(args, args.data, args.split)
-
-    def check(rows: Any) -> Any:
-        if len(rows) == 0:
-            fail(f"the text is too short for one sequence of {SEQUENCE_LENGTH} tokens")
-        return rows
-
-    column = args.text_column or "text"
-    kind = kind_of(args, columns_of(args, texts))
-    if kind != "text":
-        columns = ["messages"] if kind == "chat" else ["prompt", "completion"]
-        divide = answering(args, tokenizer, kind)
-        rows_of = functools.partial(tokenize, args, columns, divide, teaching)
-        return both(args, texts, rows_of, is_shuffled=True)
-    rows_of = functools.partial(tokenize, args, [column], writing(args, tokenizer, column), check)
-    return both(args, texts, rows_of, is_shuffled=args.padded)
-
-
-@functools.cache
-def load_tokenizer(name: str, revision: str) -> Any:
-    """Return a tokenizer, read once."""
-    with reading(name):
-        return transformers.AutoTokenizer.from_pretrained(name, revision=revision)
+    return samples, Samples(few, vocabulary, args, len(few))
 
 
 def read_tokenizer(args: argparse.Namespace) -> Any:
     """Return the tokenizer of --tokenizer, or of the model."""
-    if args.tokenizer:
-        return load_tokenizer(args.tokenizer, "main")
-    return load_tokenizer(args.model, args.revision)
-
-
-def read_samples(args: argparse.Namespace, vocabulary: int) -> tuple[Samples, HeldOut | None]:
-    """Return the training data, and what is evaluated on: text, or synthetic tokens."""
-    if not args.data and not args.dataset:
-        others = Samples(None, vocabulary, args.seed + 1)
-        held_out = HeldOut(others, GLOBAL_BATCH_SIZE) if args.eval_every else None
-        return Samples(None, vocabulary, args.seed), held_out
-    tokenizer = read_tokenizer(args)
-    with first_on_node():
-        rows, others = read_rows(args, tokenizer)
-    samples = Samples(rows, vocabulary, args.seed)
-    if others is None:
-        return samples, None
-    few = Samples(others, vocabulary, args.seed)
-    return samples, HeldOut(few, len(others))
+    name, revision = (args.tokenizer, "main") if args.tokenizer else (args.model, args.revision)
+    with reading(name):
+        return transformers.AutoTokenizer.from_pretrained(name, revision=revision)

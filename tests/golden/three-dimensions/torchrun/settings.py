@@ -1,6 +1,14 @@
-"""The plan: its model, its batch, and what it expects. Change the batch or the length here."""
+"""The plan's numbers, and the command line, whose defaults they are."""
 
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
 import torch
 
@@ -20,6 +28,136 @@ TRIED = {  # packages, and the oldest and newest release that ran this script
     "torch": ("2.13.0", "2.13.0"),
     "transformers": ("5.4.0", "5.23.0"),
 }
+CHECKPOINT_BYTES = 619_812_864  # of the plan's model, at the most
+MODEL_BYTES = 206_604_288
 TENSOR_PARALLEL_SIZE = 2
 PIPELINE_PARALLEL_SIZE = 2
 LAYERS_PER_STAGE = (4, 4)
+MODEL_RANKS = PIPELINE_PARALLEL_SIZE * TENSOR_PARALLEL_SIZE
+
+
+def fail(message: str) -> NoReturn:
+    """End the run with one line: the other processes leave the launcher time to end them."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(60)
+    raise SystemExit(message)
+
+
+@contextlib.contextmanager
+def reading(name: str) -> Iterator[None]:
+    """End the run with one line where a model or a tokenizer cannot be read."""
+    if not name or (name.startswith(("/", ".")) and not Path(name).exists()):
+        fail(f"there is no model in {name!r}: a folder, or a name on the Hub, is read")
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        said = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        access = ": `hf auth login` or HF_TOKEN, on every node" if "gated" in said else ""
+        fail(f"{name} cannot be read: {said}{access}")
+
+
+def check_versions() -> None:
+    """Refuse packages older than ran this script; say which others it was not tried with."""
+    for name, (oldest, newest) in TRIED.items():
+        installed = importlib.metadata.version(name)
+        here, first, last = (
+            [int(number) for number in version.split(".")[:2]]
+            for version in (installed, oldest, newest)
+        )
+        if here < first and name != "torch":
+            cure = "pip install -r requirements.txt"
+            fail(f"{name} {installed} is older than {oldest}, the oldest tried: {cure}")
+        if not first <= here <= last and os.environ.get("RANK", "0") == "0":
+            span = newest if oldest == newest else f"{oldest} to {newest}"
+            print(f"{name} {installed} was not tried with this script, {span} was", flush=True)
+
+
+class Parser(argparse.ArgumentParser):
+    """One that speaks once, however many processes read the command line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the run with one line."""
+        fail(f"{message}: --help lists the arguments")
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help from one process of a node."""
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            super().print_help(file)
+
+
+def parse_arguments(about: str | None = None) -> argparse.Namespace:
+    """Read the command line; the defaults are the plan's."""
+    parser = Parser(description=(about or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--model", default=MODEL, help="Hub id or local folder")
+    add("--revision", default=REVISION, help="branch, tag or commit of the model on the Hub")
+    add("--init", choices=["pretrained", "random"], help="default: random, without --model")
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument("--data", type=Path, help="file or folder: text, or tokens as .bin or .npy")
+    data.add_argument("--dataset", help="Hub dataset, NAME[:CONFIG]")
+    add("--text-column", default="text")
+    add("--tokenizer", help="default: the model's")
+    add("--num-proc", type=int, default=1, help="processes of a node that tokenize")
+    add("--workers", type=int, default=2, help="processes that read ahead, for each GPU")
+    add("--streaming", action="store_true", help="read the data in training, not to disk before it")
+    add("--split", default="train", help="the Hub dataset's split to train on")
+    add("--eval-every", type=int, default=0, help="steps between evaluations; 0: none")
+    held_out = parser.add_mutually_exclusive_group()
+    held_out.add_argument("--eval-data", type=Path, help="what to evaluate on, like --data")
+    held_out.add_argument("--eval-split", help="the Hub dataset's split to evaluate on")
+    held_out.add_argument("--eval-share", type=float, default=0.01, help="else, of the data")
+    add("--eval-samples", type=int, default=1000, help="evaluate on no more than that")
+    add("--length", type=int, default=SEQUENCE_LENGTH, help="tokens of a sequence")
+    add("--batch-size", type=int, default=GLOBAL_BATCH_SIZE, help="sequences per optimizer step")
+    add("--micro-batch-size", type=int, default=MICRO_BATCH_SIZE, help="sequences in one pass")
+    add("--steps", "--max-steps", type=int, default=100, help="optimizer steps in all")
+    add("--epochs", type=float, default=0.0, help="how often the data is read, in place of --steps")
+    add("--lr", type=float, default=0.00015, help="learning rate after the warm-up")
+    add("--warmup", type=float, default=0.01, help="share of the steps; from 1, steps")
+    add("--beta2", type=float, default=0.95, help="of AdamW")
+    add("--weight-decay", type=float, default=0.1, help="of matrices alone")
+    add("--clip", type=float, default=1.0, help="largest norm of the gradient")
+    add("--seed", type=int, default=0)
+    add("--cpu", action="store_true", help="train on CPUs, to try the script")
+    add("--no-dropout", action="store_true", help="train without, where the model has some")
+    add("--profile", help="folder for a trace of the third to fifth step")
+    add("--log", type=Path, help="append one JSON line per step")
+    add("--tensorboard", help="folder for TensorBoard, where that is installed")
+    add("--wandb", help="project of Weights & Biases, where that is installed")
+    add("--save-every", type=int, default=0, help="steps between checkpoints; 0: none")
+    add("--output", type=Path, default=Path("checkpoints"), help="where checkpoints go")
+    add("--keep", type=int, default=0, help="checkpoints to keep, the newest; 0: all")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--resume", type=Path, help="a checkpoint, or latest: the newest there")
+    start.add_argument("--overwrite", action="store_true", help="remove what --output has")
+    add("--save-model", type=Path, help="where the final weights go; default: final in --output")
+    add("--no-save-model", action="store_true", help="do not save the final weights")
+    dtypes = ["float32", "bfloat16", "float16"]
+    add("--save-dtype", choices=dtypes, help="of the final weights; default: the model's own")
+    add("--push-to-hub", metavar="REPOSITORY", help="upload the final weights to the Hub")
+    args = parser.parse_args()
+    args.init = args.init or ("random" if args.model == MODEL else "pretrained")
+    check(args)
+    return args
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what would end the run later on."""
+    counts = ("steps", "length", "batch_size", "micro_batch_size", "num_proc", "eval_samples")
+    for name, value in vars(args).items():
+        if isinstance(value, int | float) and not value >= (1 if name in counts else 0):
+            fail(f"--{name.replace('_', '-')} {value} is too small")
+    if args.beta2 >= 1:
+        fail(f"--beta2 {args.beta2} is not below 1")
+    for package in ("tensorboard", "wandb"):
+        if vars(args)[package] and not importlib.util.find_spec(package):
+            fail(f"--{package} needs its package: pip install {package}")
+    if args.epochs and (args.streaming or not (args.data or args.dataset)):
+        fail("--epochs counts the rows of --data or --dataset, which are not streamed")
+    for path in (args.data, args.eval_data):
+        if path and not path.exists():
+            fail(f"there is no {path}: paths are relative to the folder of launch.sh")
+    if args.log and (args.log.is_dir() or not args.log.absolute().parent.is_dir()):
+        fail(f"--log {args.log} is no file of a folder that is there")
+    if (args.eval_data or args.eval_split) and not args.eval_every:
+        fail("nothing is evaluated without --eval-every N")

@@ -7,68 +7,290 @@ Start it with launch.sh beside it.
 """
 
 import argparse
+import contextlib
+import datetime
 import gc
+import itertools
+import json
+import math
+import os
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import transformers
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
-from torch.utils.data import default_collate
 
-from arguments import check_versions, parse_arguments
-from checkpoints import Stop, find_start, remove_older
-from data import Samples, read_samples
-from division import Grid, settle
-from evaluation import evaluate
-from gradients import average_gradients, clip, local
-from model import read_config
-from report import Report, learning_rate, profiler
-from settings import (
-    GLOBAL_BATCH_SIZE,
-    MICRO_BATCH_SIZE,
-    PIPELINE_PARALLEL_SIZE,
-    TENSOR_PARALLEL_SIZE,
+from checkpoints import (
+    FailedError,
+    Stop,
+    Training,
+    check_output,
+    find_starts,
+    remove_older,
+    resume,
+    save_at_last,
 )
-from start import introduce, join
-from training import Training
+from data import Samples, batches, read_samples
+from model import Grid, read_config, settle
+from settings import (
+    EXPECTED_PEAK_GIB,
+    EXPECTED_TOKENS_PER_SECOND,
+    FLOPS_PER_TOKEN,
+    LAYERS_PER_STAGE,
+    MODEL,
+    MODEL_OPTIONS,
+    MODEL_RANKS,
+    PEAK_FLOPS_PER_SECOND,
+    PIPELINE_PARALLEL_SIZE,
+    SEQUENCE_LENGTH,
+    TENSOR_PARALLEL_SIZE,
+    WORLD_SIZE,
+    check_versions,
+    fail,
+    parse_arguments,
+)
 
 
-def read_batch(samples: Samples, training: Training) -> dict[str, torch.Tensor]:
-    """Return this process's sequences of the step, one micro-batch after the other."""
-    grid, rows = training.grid, []
-    for number in range(training.micro_batches):
-        first = training.step * GLOBAL_BATCH_SIZE
-        first += (number * grid.data_size + grid.data_rank) * MICRO_BATCH_SIZE
-        rows += [samples[first + i] for i in range(MICRO_BATCH_SIZE)]
-    return {name: tensor.to(training.device) for name, tensor in default_collate(rows).items()}
+def join(args: argparse.Namespace) -> torch.device:
+    """Join the other processes, or be a group of one; return this process's device."""
+    require_gpus(args)
+    options: dict[str, Any] = {"timeout": datetime.timedelta(minutes=30)}  # ranks wait for loading
+    if "RANK" not in os.environ:
+        options |= {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    if args.cpu:
+        dist.init_process_group("gloo", **options)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl", **options)
+    return device
 
 
-def count_labels(training: Training, labels: torch.Tensor) -> torch.Tensor:
-    """Return how many tokens a micro-batch of the step predicts, on average over all processes."""
-    mean = (labels != -100).sum() / training.micro_batches
-    dist.all_reduce(mean)
-    return mean / dist.get_world_size()
+def require_gpus(args: argparse.Namespace) -> None:
+    """End the run where this machine has fewer GPUs than processes, unless --cpu is given."""
+    processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if gpus < processes and not args.cpu:
+        fail(f"found {gpus} of the {processes} GPUs that this needs here; --cpu trains without")
 
 
-def accumulate(args: argparse.Namespace, training: Training, batch: dict[str, Any]) -> torch.Tensor:
+def introduce(args: argparse.Namespace, starts: list[Path], rank: int, world_size: int) -> None:
+    """Say what training starts from, on how many of which device; end it where those do not fit."""
+    stride = args.micro_batch_size * world_size // MODEL_RANKS
+    if world_size % MODEL_RANKS or args.batch_size % stride:
+        shares = f"{args.batch_size} sequences a step, {args.micro_batch_size} at a time"
+        fail(f"{world_size} processes cannot share {shares}: the plan is for {WORLD_SIZE}")
+    start = f"pretrained weights of {args.model}" if args.init == "pretrained" else "random weights"
+    start = f"checkpoint {starts[0]}" if starts else start
+    device = "CPU" if args.cpu else torch.cuda.get_device_name()
+    planned = "" if world_size == WORLD_SIZE else f" (the plan is for {WORLD_SIZE})"
+    if rank == 0:
+        print(f"starting from {start}, on {world_size} x {device}{planned}", flush=True)
+
+
+def learning_rate(args: argparse.Namespace, step: int) -> float:
+    """Rise linearly during the warm-up, then fall to a tenth along a cosine."""
+    warmup = round(args.warmup * args.steps if args.warmup < 1 else args.warmup)
+    if step < warmup:
+        return args.lr * (step + 1) / warmup
+    done = (step - warmup) / max(1, args.steps - warmup)
+    return args.lr * (0.55 + 0.45 * math.cos(math.pi * done))
+
+
+class Report:
+    """Progress beside what the plan expects: a line per step, and a record wherever one is kept."""
+
+    def __init__(self, args: argparse.Namespace, flops: float, world_size: int) -> None:
+        self.args, self.flops, self.world_size = args, flops, world_size
+        self.board = self.run = None
+        if args.tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(args.tensorboard)
+        if args.wandb:
+            import wandb
+
+            self.run = wandb.init(project=args.wandb, config=vars(args))
+        self.clock = time.perf_counter()
+
+    def show(self, step: int, loss: float, norm: float) -> None:
+        """Show and record one optimizer step, timed from the call before."""
+        now = time.perf_counter()
+        speed = self.args.batch_size * self.args.length / (now - self.clock)
+        mfu = speed * self.flops / PEAK_FLOPS_PER_SECOND / self.world_size
+        self.clock, rate = now, learning_rate(self.args, step - 1)
+        figures = {"loss": loss, "learning_rate": rate, "gradient_norm": norm}
+        figures |= {"tokens_per_second": speed, "mfu": mfu}
+        line = f"loss {loss:.4f}, lr {rate:.2e}, norm {norm:.3g}, {speed:,.0f} tokens/s"
+        line += f" (plan {EXPECTED_TOKENS_PER_SECOND * self.world_size:,}), MFU {mfu:.1%}"
+        if not self.args.cpu:
+            figures["peak_gib"] = peak = torch.cuda.max_memory_allocated() / 2**30
+            figures["reserved_gib"] = torch.cuda.max_memory_reserved() / 2**30
+            line += f", peak {peak:.2f} GiB on rank 0 (plan {EXPECTED_PEAK_GIB:.2f} on the fullest)"
+        self.record(step, line, figures)
+
+    def evaluated(self, step: int, metrics: dict[str, float]) -> None:
+        """Show and record an evaluation, whose time is none of the next step's."""
+        self.record(step, ", ".join(f"{name} {of:.4f}" for name, of in metrics.items()), metrics)
+        self.clock = time.perf_counter()
+
+    def record(self, step: int, line: str, figures: dict[str, float]) -> None:
+        """Print a line, and write figures to whatever keeps them."""
+        print(f"step {step}/{self.args.steps}: {line}", flush=True)
+        if self.args.log:
+            sizes = {"tokens_per_step": self.args.batch_size * self.args.length}
+            text = json.dumps({"step": step, **figures, **sizes, "world_size": self.world_size})
+            with self.args.log.open("a") as log:
+                log.write(f"{text}\n")
+        if self.board:
+            for name, value in figures.items():
+                self.board.add_scalar(f"train/{name}", value, step)
+        if self.run:
+            self.run.log(figures, step=step)
+
+
+def flops_per_token(args: argparse.Namespace, config: Any) -> float:
+    """Return the plan's number; of another model 6 N + 12 layers x width x length."""
+    flops: float = FLOPS_PER_TOKEN
+    if args.model == MODEL and args.length == SEQUENCE_LENGTH:
+        return flops
+    text = config.get_text_config()
+    attention = 12 * text.num_hidden_layers * text.hidden_size
+    if args.model != MODEL:
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config)
+        matrices = sum(each.numel() for each in model.parameters() if each.ndim > 1)
+        flops = 6 * matrices + attention * SEQUENCE_LENGTH
+    return flops + attention * (args.length - SEQUENCE_LENGTH)
+
+
+def profiler(args: argparse.Namespace, rank: int) -> Any:
+    """Return what writes a trace of the third to fifth step, or does nothing."""
+    if not args.profile:
+        return contextlib.nullcontext()
+    return torch.profiler.profile(
+        schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1),
+        on_trace_ready=torch.profiler.tensorboard_trace_handler(args.profile, f"rank-{rank}"),
+        profile_memory=True,
+    )
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this process's part of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def average_gradients(model: Any, mesh: DeviceMesh) -> None:
+    """Average the gradients over the processes with the same parameters."""
+    handles = []
+    for parameter in model.parameters():
+        gradient = local(parameter.grad)
+        gradient /= mesh.size()
+        handles.append(dist.all_reduce(gradient, group=mesh.get_group(), async_op=True))
+    for handle in handles:
+        handle.wait()
+
+
+def clip(model: Any, most: float, device: torch.device) -> float:
+    """Scale the gradients so that their norm over all processes is `most`, if it is more; return it.
+
+    Each process adds up the squares of its parts, divided by how many processes have the same.
+    """
+    total = torch.zeros((), device=device)
+    for parameter in model.parameters():
+        copies = dist.get_world_size() // PIPELINE_PARALLEL_SIZE
+        if isinstance(parameter, DTensor):
+            sizes = zip(parameter.device_mesh.shape, parameter.placements, strict=True)
+            copies //= math.prod(size for size, kind in sizes if not kind.is_replicate())
+        norm = torch.linalg.vector_norm(local(parameter.grad), dtype=torch.float32)
+        total += norm.to(device) ** 2 / copies
+    dist.all_reduce(total)
+    norm = total.sqrt()
+    scale = torch.clamp(most / (norm + 1e-6), max=1.0)
+    for parameter in model.parameters():
+        gradient = local(parameter.grad)
+        gradient *= scale.to(gradient.device)
+    return norm.item()
+
+
+def pass_through(
+    args: argparse.Namespace, training: Training, tokens: torch.Tensor
+) -> torch.Tensor | None:
+    """Return the logits of a micro-batch on the process that has the last stage, else nothing."""
+    group = training.grid.mesh["pipeline"].get_group()
+    here, hidden, before = dist.get_rank(group), tokens, 0
+    shape = (
+        args.micro_batch_size,
+        args.length,
+        training.model.config.hidden_size,
+    )
+    for number in range(len(LAYERS_PER_STAGE)):
+        rank = number % PIPELINE_PARALLEL_SIZE
+        if here == before != rank:
+            dist.send(hidden.contiguous(), group=group, group_dst=rank)
+        if here == rank:
+            if rank != before:
+                hidden = torch.empty(shape, dtype=torch.float32, device=training.device)
+                dist.recv(hidden, group=group, group_src=before)
+            (stage,) = (stage for stage in training.stages if stage.number == number)
+            hidden = stage(hidden)
+        before = rank
+    return hidden if here == before else None
+
+
+@torch.no_grad()
+def evaluate(
+    args: argparse.Namespace, training: Training, held_out: Samples, share: tuple[int, int]
+) -> dict[str, float]:
+    """Return the mean loss over all labels of what is held out; each process computes a part."""
+    totals = torch.zeros(2, dtype=torch.double, device=training.device)
+    span = range(math.ceil(held_out.count / (args.micro_batch_size * share[1])))
+    training.loss.mean_labels = 1.0  # so a loss is a sum
+    training.model.eval()
+    for batch in batches(held_out, args, training.device, span, share):
+        tokens, labels = batch["input_ids"], batch["labels"]
+        with loss_parallel():
+            logits = pass_through(args, training, tokens)
+            if logits is not None:
+                loss = local(training.loss(logits, labels))
+                totals += torch.stack([loss.double(), (labels != -100).sum().double()])
+    training.model.train()
+    dist.all_reduce(totals)
+    loss, labels = totals.tolist()
+    return {"eval_loss": loss / labels, "eval_perplexity": math.exp(min(loss / labels, 700.0))}
+
+
+def accumulate(
+    args: argparse.Namespace, training: Training, batches: list[dict[str, Any]]
+) -> torch.Tensor:
     """Add up the gradients of the micro-batches; return their mean loss, 0 where there is none."""
     losses: list[torch.Tensor] = []
-    inputs = (batch["input_ids"],) if training.has_embeddings else ()
-    outputs = {"target": batch["labels"], "losses": losses} if training.has_head else {}
+    tokens, labels = (
+        torch.cat([batch[name] for batch in batches]) for name in ("input_ids", "labels")
+    )
+    inputs = (tokens,) if training.has_embeddings else ()
+    outputs = {"target": labels, "losses": losses} if training.has_head else {}
     with loss_parallel():
         training.schedule.step(*inputs, **outputs, return_outputs=False)
     zero = torch.zeros((), device=training.device)
     return torch.stack([local(loss.detach()) for loss in losses]).mean() if losses else zero
 
 
-def train_step(args: argparse.Namespace, training: Training, batch: dict[str, Any]) -> float:
+def train_step(
+    args: argparse.Namespace, training: Training, batches: list[dict[str, Any]]
+) -> float:
     """Take one optimizer step; return the loss, averaged over the global batch."""
     model, optimizer = training.model, training.optimizer
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(args, training.step)
-    training.loss.mean_labels = count_labels(training, batch["labels"])
-    total = accumulate(args, training, batch)
+    # Of each sequence all but the first token is predicted.
+    training.loss.mean_labels = args.micro_batch_size * (args.length - 1.0)
+    total = accumulate(args, training, batches)
     settle(model)
     average_gradients(model, training.grid.batch)
     training.norm = clip(model, args.clip, training.device)
@@ -95,26 +317,34 @@ def share_parameters(training: Training) -> None:
 def train(args: argparse.Namespace, device: torch.device) -> int:
     """Take the steps that are left, save the model; return the exit status."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    args.resume = find_start(args)
-    introduce(args, rank, world_size)
+    starts = find_starts(args)
+    introduce(args, starts, rank, world_size)
+    check_output(args)
     config = read_config(args)
-    samples, held_out = read_samples(args, config.vocab_size)
-    training = Training(args, config, Grid(device), device)
-    if args.resume:
-        training.load(args.resume)
-    report = Report(args, training.step, world_size) if rank == 0 else None
+    dtype = str(config.dtype or MODEL_OPTIONS["dtype"]).removeprefix("torch.")
+    args.save_dtype = args.save_dtype or dtype
+    flops = flops_per_token(args, config)
+    grid = Grid(device)
+    share = (grid.data_rank, grid.data_size)
+    samples, held_out = read_samples(args, config.vocab_size, share)
+    training = Training(args, config, grid, device)
+    resume(training, starts)
+    report = Report(args, flops, world_size) if rank == 0 else None
     stop = Stop(device)
+    several = args.batch_size // (args.micro_batch_size * share[1])
+    span = range(training.step * several, args.steps * several)
+    following = batches(samples, args, device, span, share)
     with profiler(args, rank) as profile:
         while training.step < args.steps and not stop.signal:
             # Dropout depends on the seed, the step and the rank alone, so a resumed run repeats it.
             # Processes of a tensor-parallel group must drop the same.
             stream = rank // TENSOR_PARALLEL_SIZE
             torch.manual_seed((args.seed * 1_000_003 + training.step) * world_size + stream)
-            loss = train_step(args, training, read_batch(samples, training))
+            loss = train_step(args, training, [*itertools.islice(following, several)])
             if report:
                 report.show(training.step, loss, training.norm)
             if held_out and (training.step % args.eval_every == 0 or training.step == args.steps):
-                metrics = evaluate(training, held_out)
+                metrics = evaluate(args, training, held_out, share)
                 if report:
                     report.evaluated(training.step, metrics)
             if profile:
@@ -123,19 +353,22 @@ def train(args: argparse.Namespace, device: torch.device) -> int:
             if stop.agreed() or is_due:
                 training.save(args.output / f"step-{training.step}")
                 remove_older(args, training.step)
+    following.close()
     if training.step < args.steps:
         return stop.exit(args, training.step)
-    if not args.no_save_model:
-        training.save_model(args, args.save_model or args.output / "final")
+    status = 0 if args.no_save_model else save_at_last(training, args, stop)
     dist.barrier()
-    return 0
+    return status
 
 
 def main() -> None:
-    """Train; an error on any rank is left uncaught, so that it ends the whole job."""
+    """Train; what is foreseen ends the run with one line, other errors are left uncaught."""
     check_versions()
     args = parse_arguments(__doc__)
-    status = train(args, join(args))
+    try:
+        status = train(args, join(args))
+    except FailedError as error:
+        fail(str(error))
     gc.collect()  # the model holds the process group, whose threads must end before Python does
     dist.destroy_process_group()
     if status:

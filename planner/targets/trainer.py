@@ -46,8 +46,19 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             s.shards_gradients & (job.recipe.precision == "bf16-mixed" and _trains_16_bit(job)),
             "Accelerate makes fp32 of the 16-bit weights that Trainer has it shard and train",
         ),
+        refusal(
+            np.logical_not(s.shards_gradients) & _leaves_experts_in_fp32(job),
+            "autocast leaves the experts' matmuls in fp32, which torchrun's script rounds",
+        ),
         common.loss_scale(job),
         refusal(s.is_local, "Trainer averages gradients every step"),
+    )
+
+
+def _leaves_experts_in_fp32(job: Job) -> bool:
+    is_mixed = job.recipe.precision in {"bf16-mixed", "fp16-mixed"}
+    return (
+        job.model.has_experts and is_mixed and job.recipe.lora is None and not _trains_16_bit(job)
     )
 
 

@@ -246,6 +246,20 @@ def test_experts_are_divided_where_their_columns_are_multiplied_together(
     assert all(reason in breach.reason for breach in said.values())
 
 
+def test_trainer_leaves_replicas_of_fp32_experts_to_the_script_that_rounds_them(
+    make_job: JobMaker,
+) -> None:
+    def refused(layout: Layout, **recipe: Any) -> set[str]:
+        wish = {"framework": "torch", "sequence_length": 512, "global_batch_size": 16, **recipe}
+        job = make_job("Qwen/Qwen3-30B-A3B", gpus=2, recipe=wish)
+        return set(refusals(job, layout, ["torchrun", "trainer"]))
+
+    replicas = Layout(data_parallel_replicate_size=2, gradient_accumulation_steps=8)
+    shards = Layout(data_parallel_shard_size=2, zero_stage=3, gradient_accumulation_steps=8)
+    assert refused(replicas) == {"trainer"}
+    assert refused(shards) == refused(replicas, method="lora") == set()
+
+
 @pytest.mark.parametrize(("gpu", "is_able"), [("p40", False), ("gtx-1080ti", False), ("t4", True)])
 def test_blocks_are_compiled_for_cards_that_the_compiler_has_kernels_for(
     gpu: str, *, is_able: bool

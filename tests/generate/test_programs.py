@@ -33,7 +33,7 @@ OURS = (
     r"--save-every",
     r"--resume",
     r"--profile\b",
-    r"--padded",
+    r"--batch-size",
     r"--data ",
     r"--dataset ",
     r"--steps\b",

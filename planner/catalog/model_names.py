@@ -78,6 +78,20 @@ def model_called(text: str) -> str | None:
     return None
 
 
+def weights_called(text: str, found: str) -> str:
+    """Return the id whose weights are meant by a name: of the model that has its sizes, or a sibling's as it was written.
+
+    Args:
+        text: what the model was called.
+        found: the id of the model that ships and has its sizes.
+    """
+    wanted = _parts(text)
+    said = wanted.details & {*read("models", "names")["weights"]} if wanted else frozenset()
+    if said <= _known()[found].details:
+        return found
+    return text if "/" in text else f"{found.partition('/')[0]}/{'-'.join(text.split())}"
+
+
 def nearest_models(text: str, most: int = 3) -> list[str]:
     """Return the ids of the models that ship whose names are nearest, by family, then version, then size."""
     wanted = _parts(text)

@@ -14,7 +14,7 @@ from planner.domain.strategy import ALL_LAYERS, ZERO_3, Recompute
 from planner.generate.adapters import adapter_context
 from planner.generate.first_lines import first_lines
 from planner.generate.hyperparameters import from_random, hyperparameters, starts_from_weights
-from planner.generate.programs import save_every
+from planner.generate.programs import save_every, writing_seconds
 from planner.generate.run_spec import RunSpec
 from planner.models.architectures.heads import reads_last_token
 from planner.targets.common import tasks
@@ -216,7 +216,7 @@ def grace_seconds(spec: RunSpec) -> int:
 
 
 def _ending_seconds(spec: RunSpec) -> float:
-    return 2 * spec.expected_step_seconds + spec.checkpoint_bytes / (spec.nodes * 1e9)
+    return 2 * spec.expected_step_seconds + writing_seconds(spec)
 
 
 def _padding(spec: RunSpec) -> int | None:

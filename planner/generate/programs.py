@@ -46,7 +46,9 @@ class Program:
 
 _HOUR_SECONDS = 3600
 _CHECKPOINTS = 10
-"""Of a run, at the least."""
+"""Of a run, at the least, if writing them takes less than a tenth of it."""
+_WRITING = 10
+"""Times what a checkpoint takes to be written pass until the next, at the least."""
 
 KEPT = 3
 """Checkpoints that those commands keep."""
@@ -66,11 +68,18 @@ def _programs() -> Mapping[str, Program]:
 def save_every(spec: RunSpec) -> int:
     """Return the steps between checkpoints of those commands: a tenth of the run, or an hour's where that is fewer.
 
-    1, 2 or 5 times a power of ten. A run that ends loses what it did since the last one.
+    1, 2 or 5 times a power of ten, but so many that writing takes no more than a tenth of the time, and no more than
+    the run has. A run that ends loses what it did since the last one.
     """
     most = min(spec.steps / _CHECKPOINTS, _HOUR_SECONDS / spec.expected_step_seconds)
+    most = max(most, _WRITING * writing_seconds(spec) / spec.expected_step_seconds)
     round_numbers = (digit * 10**power for power in range(9, -1, -1) for digit in (5, 2, 1))
-    return next((steps for steps in round_numbers if steps <= most), 1)
+    return min(next((steps for steps in round_numbers if steps <= most), 1), spec.steps)
+
+
+def writing_seconds(spec: RunSpec) -> float:
+    """Return how long a checkpoint takes to be written, at 1 GB/s for each node: the rate is a judgement."""
+    return spec.checkpoint_bytes / (spec.nodes * 1e9)
 
 
 def program_of(target: Target) -> Program:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from planner.catalog import records
-from planner.catalog.model_names import model_called, nearest_models
+from planner.catalog.model_names import model_called, nearest_models, weights_called
 from planner.core.errors import (
     HubUnreachableError,
     InvalidInputError,
@@ -89,7 +89,9 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
         return _from_disk(name)
     meant = _called(model_id) if revision == _MAIN else None
     if meant and "/" not in model_id:
-        return replace(meant, note=f"{model_id!r} is planned as {meant.name}")
+        name = weights_called(model_id, meant.name)
+        sizes = "" if name == meant.name else f", with the sizes of {meant.name}"
+        return replace(meant, name=name, note=f"{model_id!r} is planned as {name}{sizes}")
     if not _is_id(model_id):
         raise _not_an_id(name)
     if not _REVISION.fullmatch(revision) or ".." in revision:
@@ -103,8 +105,9 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
     except ModelNotFoundError as error:
         if meant is None:
             raise
-        same = f"its architecture and sizes are those of {meant.name}, which is planned"
-        return replace(meant, note=f"{error.message}; {same}")
+        same = f"it is planned with the architecture and sizes of {meant.name}"
+        name = weights_called(model_id, meant.name)
+        return replace(meant, name=name, note=f"{error.message}; {same}")
 
 
 def _called(name: str) -> ModelSource | None:

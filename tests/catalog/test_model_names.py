@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.catalog.model_names import model_called, nearest_models
+from planner.catalog.model_names import model_called, nearest_models, weights_called
 from planner.catalog.records import model, model_ids
 
 CALLED = {
@@ -45,6 +45,24 @@ NOT_CERTAIN = {
     "ModernBERT-base": {"answerdotai/ModernBERT-large"},
     "acme/llama-3-8b": {"meta-llama/Meta-Llama-3-8B"},
 }
+
+
+@pytest.mark.parametrize(
+    ("typed", "weights"),
+    [
+        ("Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct"),
+        ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct"),
+        ("Qwen3-8B-Base", "Qwen/Qwen3-8B-Base"),
+        ("gemma 7b it", "google/gemma-7b-it"),
+        ("llama-3-8b", "meta-llama/Meta-Llama-3-8B"),
+        ("meta-llama/Llama-3-8B", "meta-llama/Meta-Llama-3-8B"),
+        ("vit base", "google/vit-base-patch16-224"),
+    ],
+)
+def test_what_was_trained_further_is_loaded_by_its_own_name(typed: str, weights: str) -> None:
+    found = model_called(typed)
+    assert found is not None
+    assert weights_called(typed, found) == weights
 
 
 @pytest.mark.parametrize("typed", CALLED)

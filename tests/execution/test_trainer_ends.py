@@ -1,5 +1,6 @@
 """Runs of Trainer that are told to end, cannot save, or find a damaged checkpoint: a line each, nothing lost."""
 
+import json
 import os
 import re
 from dataclasses import replace
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 from launched import LLAMA, TINY, write
 from reference import distance
+from texts import write_tokenizer
 from trainer_runs import (
     HYPERPARAMETERS,
     ON_CPUS,
     assert_parity,
     expected,
+    named,
     start,
     tokens,
     train,
@@ -75,6 +78,44 @@ def test_what_would_end_a_run_later_is_one_line_before_it_starts(
     assert len(re.findall(says, printed)) == 1
     assert "Traceback" not in printed
     assert "failed (exitcode" not in printed
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("", "the tokenizer has no chat template: --chat_template_path FILE names one"),
+        (
+            "{% for message in messages %}{{ message.content }} <end> {% endfor %}",
+            "the chat template marks no answers: --assistant_only_loss false learns all",
+        ),
+    ],
+    ids=["none", "unmarked"],
+)
+def test_conversations_without_a_fit_template_are_one_line(
+    template: str, says: str, tmp_path: Path
+) -> None:
+    folder = write_tokenizer(tmp_path / "tokenizer")
+    if template:
+        (folder / "chat_template.jinja").write_text(template)
+    roles = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3 w4"}]
+    data = tmp_path / "chat.jsonl"
+    data.write_text((json.dumps({"messages": roles}) + "\n") * 16)
+    printed = train(tmp_path, SPEC, *named(data, folder)).fail()
+    assert printed.count(says) == 1
+    assert "Traceback" not in printed
+
+
+def test_a_file_that_is_not_there_and_a_model_without_a_tokenizer_are_one_line(
+    tmp_path: Path,
+) -> None:
+    folder = write_tokenizer(tmp_path / "tokenizer")
+    for arguments, says in (
+        (named(tmp_path / "nope.jsonl", folder), "nope.jsonl: there is no such file"),
+        (("--dataset_name", "texts.jsonl"), "text needs a tokenizer, and example/tiny has none"),
+    ):
+        printed = train(tmp_path, SPEC, *arguments).fail()
+        assert printed.count(says) == 1
+        assert "Traceback" not in printed
 
 
 def test_a_disk_that_is_full_at_the_end_is_one_line_and_keeps_the_checkpoint(

@@ -212,6 +212,13 @@ def test_a_run_has_ten_checkpoints_at_the_least(steps: int, every: int) -> None:
     assert save_every(replace(MANY_NODES, run_steps=steps, expected_step_seconds=1.65)) == every
 
 
+def test_writing_checkpoints_takes_a_tenth_of_the_time_at_most() -> None:
+    large = replace(MANY_NODES, nodes=1, expected_step_seconds=3.0, checkpoint_bytes=96 * 10**9)
+    assert save_every(replace(large, run_steps=10_000)) == 1000
+    assert save_every(replace(large, run_steps=1000)) == 200
+    assert save_every(replace(large, run_steps=16)) == 16
+
+
 @pytest.mark.parametrize(("step_seconds", "every"), [(36.0, 100), (36.1, 50), (411.0, 5), (4e3, 1)])
 def test_checkpoints_are_an_hour_apart_at_most(step_seconds: float, every: int) -> None:
     slow = replace(MANY_NODES, expected_step_seconds=step_seconds)

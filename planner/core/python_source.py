@@ -152,6 +152,14 @@ class PythonSource:
         ]
         return max(above, key=lambda node: node.lineno).value if above else None
 
+    def gives(self, call: Called, name: str) -> bool:
+        """Return whether a call is given a keyword, by itself or in a dict that it unpacks."""
+        unpacked = (each.value for each in call.node.keywords if each.arg is None)
+        dicts = (self.assigned(self.dotted(each), call.node) or each for each in unpacked)
+        return call.keyword(name) is not None or any(
+            isinstance(each, ast.Dict) and name in map(constant, each.keys) for each in dicts
+        )
+
     @cached_property
     def _assignments(self) -> Mapping[str, list[ast.Assign]]:
         found: dict[str, list[ast.Assign]] = {}

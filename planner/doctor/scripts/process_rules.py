@@ -145,7 +145,7 @@ def every_rank_saves(script: Script) -> Iterator[Spot]:
     for call in script.called("save", "save_pretrained", "push_to_hub"):
         if call.name != "torch.save" and (call.last == "save" or script.mentions(*_SHARDED)):
             continue
-        if call.keyword("is_main_process") is None and not _is_of_one_rank(script, call.node):
+        if not script.gives(call, "is_main_process") and not _is_of_one_rank(script, call.node):
             yield Spot(
                 call.node,
                 f"every process calls {call.last}",

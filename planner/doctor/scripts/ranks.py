@@ -28,7 +28,7 @@ _MOVES = frozenset({"to", "cuda", "device", "set_device", "manual_seed"})
 
 @lru_cache(maxsize=1)
 def names_of_ranks(script: Script) -> frozenset[str]:
-    """Return the names that hold a rank or a test of it, whatever they are called."""
+    """Return the names that hold or return a rank or a test of it, whatever they are called."""
     pairs = [
         (name, value)
         for name, value in _assigned(script)
@@ -47,6 +47,8 @@ def _assigned(script: Script) -> Iterator[tuple[str, ast.expr | None]]:
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from _unpacked(script, target, node.value)
+        elif isinstance(node, ast.Return):
+            yield getattr(script.scope(node), "name", ""), node.value
 
 
 def _unpacked(
@@ -66,11 +68,12 @@ def _is_rank(script: Script, value: ast.expr, known: frozenset[str]) -> bool:
     if isinstance(value, ast.Subscript):
         return _is_variable(value.slice)
     if isinstance(value, ast.Call):
-        last = script.dotted(value.func).rpartition(".")[2]
+        name = script.dotted(value.func)
+        last = name.rpartition(".")[2]
         if last in _SAME_VALUE:
             return any(_is_rank(script, each, known) for each in value.args[:1])
         is_read = last in _READS and bool(value.args) and _is_variable(value.args[0])
-        return is_read or _OF_RANK.search(last) is not None
+        return is_read or name in known or _OF_RANK.search(last) is not None
     return any(_is_rank(script, each, known) for each in _operands(value))
 
 

@@ -1,6 +1,7 @@
 """The manifests of api/deploy are what their consumers read, and fit the service."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from redis import Redis
 from served import served
 
 from api.settings import Settings
+from planner.cli import cli
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "api" / "deploy"
@@ -77,11 +79,16 @@ def test_the_user_is_the_image_s() -> None:
     assert f"USER {security['runAsUser']}" in image()
 
 
-def test_shutting_down_takes_less_than_it_may() -> None:
-    (seconds,) = re.findall(r'"--timeout-graceful-shutdown", "(\d+)"', image())
+def test_shutting_down_takes_less_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, words: started.append(words))
+    (command,) = re.findall(r"^CMD (.+)$", image(), re.MULTILINE)
+    cli.main(json.loads(command), standalone_mode=False)
+    (words,) = started
+    seconds = int(words[words.index("--timeout-graceful-shutdown") + 1])
     spec = named("Deployment", "planner")["spec"]["template"]["spec"]
-    assert int(seconds) < spec["terminationGracePeriodSeconds"]
-    assert int(seconds) < int(COMPOSE["services"]["api"]["stop_grace_period"].removesuffix("s"))
+    assert seconds < spec["terminationGracePeriodSeconds"]
+    assert seconds < int(COMPOSE["services"]["api"]["stop_grace_period"].removesuffix("s"))
 
 
 def test_services_and_the_autoscaler_select_what_there_is() -> None:

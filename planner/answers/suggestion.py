@@ -124,7 +124,8 @@ def _without_compile(request: Request, plan: Plan, *, allow_paths: bool) -> tupl
     recipe = request.recipe.model_copy(update={"compile": False})
     plain = request.model_copy(update={"recipe": recipe})
     resolved, found = _suggest(plain, allow_paths=allow_paths)
-    text = f"no torch.compile, though asked for: {plan.launch.reason}"
+    why = plan.launch.reason_about("recipe.compile") or plan.launch.reason
+    text = f"no torch.compile, though asked for: {why}"
     dropped = Assumption(text=text, field="recipe.compile")
     return replace(resolved, assumptions=(*resolved.assumptions, dropped)), found
 

@@ -96,12 +96,22 @@ class Launch:
     @property
     def reason(self) -> str:
         """Return why none of the targets writes it: what they all say, or what which of them say."""
-        of_reason: dict[str, list[str]] = {}
-        for target, reason in self.unwritten.items():
-            of_reason.setdefault(reason, []).append(target)
-        if len(of_reason) == 1:
-            return next(iter(of_reason))
-        return "; ".join(f"{', '.join(targets)}: {why}" for why, targets in of_reason.items())
+        return _joined(self.unwritten)
+
+    def reason_about(self, field: str) -> str:
+        """Return as `reason` what is said of one field of a request; "" where nothing is."""
+        return _joined(
+            {target: each.reason for target, each in self.refused.items() if each.field == field}
+        )
+
+
+def _joined(unwritten: Mapping[str, str]) -> str:
+    of_reason: dict[str, list[str]] = {}
+    for target, reason in unwritten.items():
+        of_reason.setdefault(reason, []).append(target)
+    if len(of_reason) == 1:
+        return next(iter(of_reason))
+    return "; ".join(f"{', '.join(targets)}: {why}" for why, targets in of_reason.items())
 
 
 def launch(job: Job, layout: Layout) -> Launch:

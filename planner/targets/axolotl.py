@@ -16,8 +16,6 @@ from planner.targets.families import windowed
 def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     """Return why axolotl refuses a layout."""
     return (
-        *finetuners.judge(job, s),
-        *_precision(job, s),
         refusal(
             np.asarray(s.tensor_parallel_size) > 1,
             "its tensor parallelism is DeepSpeed's AutoTP, which has no estimates",
@@ -26,6 +24,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             np.asarray(s.expert_parallel_size) > 1,
             "its experts exchange tokens by DeepEP, which this framework's estimates leave out",
         ),
+        *finetuners.judge(job, s),
+        *_precision(job, s),
         *_context(job, s),
     )
 

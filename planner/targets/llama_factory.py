@@ -39,9 +39,9 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     recipe, kind = job.recipe, job.model.model_type
     others = s.tensor_parallel_size * s.context_parallel_size * s.expert_parallel_size
     return (
+        refusal(np.asarray(others) > 1, "it divides the data, not the model, over GPUs"),
         *finetuners.judge(job, s),
         *_precision(job, s),
-        refusal(np.asarray(others) > 1, "it divides the data, not the model, over GPUs"),
         refusal(s.is_hybrid, "its FSDP shards over all GPUs, without replicas"),
         refusal(
             s.shards_gradients & (recipe.lora is not None and job.framework.name != "deepspeed"),

@@ -349,6 +349,7 @@ def test_the_schema_keeps_the_contract_names() -> None:
         "deadline_hours",
         "why",
         "machine",
+        "files",
     }
 
 

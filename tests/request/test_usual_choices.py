@@ -58,5 +58,5 @@ def test_what_was_left_is_said_with_its_own_flags() -> None:
         ("bf16 precision", "recipe.precision"),
         ("sdpa attention", "recipe.attention"),
     )
-    together = [("bf16 precision, adamw optimizer, sdpa attention", "recipe")]
+    together = [("bf16, adamw, sdpa", "recipe")]
     assert said == [together, [precision, attention], [attention], []]

@@ -35,7 +35,7 @@ def test_ranks_that_share_sequences_gather_shards_together(make_job: JobMaker) -
 
 @pytest.mark.parametrize(
     ("cluster", "shards", "doublings"),
-    [((8, 16), 128, 2), ((8, 8), 64, 1), ((8, 16), 8, 0), ((8, 4), 32, 0), ((128, 1), 128, 0)],
+    [((8, 16), 128, 2), ((8, 8), 64, 1), ((8, 16), 8, 0), ((8, 4), 32, 0)],
 )
 def test_gathers_over_the_network_cost_more_the_more_ranks_there_are(
     make_job: JobMaker, cluster: tuple[int, int], shards: int, doublings: int
@@ -49,6 +49,15 @@ def test_gathers_over_the_network_cost_more_the_more_ranks_there_are(
     job = make_job(gpus=gpus, cluster={"nodes": nodes})
     expected = 1 + doublings * prices().wide_shards_per_doubling
     assert effort_factor(job, s) == pytest.approx(expected)
+
+
+def test_gathers_within_one_node_cost_nothing_more(make_job: JobMaker) -> None:
+    s = Layout(data_parallel_shard_size=128, zero_stage=3)
+    one_node = make_job(gpus=128, cluster={"intra_node": "nvswitch-a100"})
+    assert (one_node.cluster.nodes, effort_factor(one_node, s)) == (1, 1)
+    in_all = make_job(gpus=128)
+    assert in_all.cluster.nodes == 16
+    assert effort_factor(in_all, s) == effort_factor(make_job(gpus=8, cluster={"nodes": 16}), s) > 1
 
 
 def test_a_search_weighs_the_time_of_what_divides_the_model(make_job: JobMaker) -> None:

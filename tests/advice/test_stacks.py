@@ -10,8 +10,10 @@ from planner import answers
 from planner.advice import choice
 from planner.advice.choice import Contender
 from planner.advice.plan import Plan
+from planner.advice.rules import sentences
 from planner.catalog.choice import prices, trusted_lead
 from planner.core.errors import NothingFitsError, Remedy
+from planner.core.units import format_seconds
 from planner.domain.job import Job
 from planner.domain.strategy import Offload
 from planner.request.schema import Request, Resolved, parse_request, resolve
@@ -78,6 +80,15 @@ def test_a_bare_name_is_compiled_as_its_users_would() -> None:
     _, plain = asked(GPT2, recipe={"compile": False})
     assert not plain.job.recipe.compile
     assert 1.1 * plan.chosen.step_time.step_seconds < plain.chosen.step_time.step_seconds
+
+
+def test_what_compiling_gains_is_told_of_the_same_framework() -> None:
+    """Without it DeepSpeed is taken where nobody named torch."""
+    _, plan = asked(GPT2)
+    _, plain = asked(GPT2, recipe={"compile": False, "framework": "torch"})
+    compiled, eager = plan.chosen.step_time.step_seconds, plain.chosen.step_time.step_seconds
+    (gain,) = (each.message for each in plan.findings if each.code == "REC004")
+    assert gain == sentences.said("REC004.compiled", eager=eager, longer=eager / compiled - 1)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +158,7 @@ def test_logits_go_before_the_optimizer_does() -> None:
     resolved, plan = asked(QWEN_ON_8_A100)
     assert plan.chosen.strategy.family == "zero-3"
     assert plan.job.recipe.loss == resolved.job.recipe.loss == "fused"
-    assert plan.launch.targets == ("deepspeed", "accelerate", "trainer", "axolotl", "llama-factory")
+    assert plan.launch.targets == ("trainer", "deepspeed", "accelerate", "axolotl", "llama-factory")
     assert decided(resolved)["recipe.loss"] == "fused loss"
 
 
@@ -224,9 +235,9 @@ def test_another_framework_is_taken_where_it_is_surely_faster() -> None:
     assert plan.usual is not None
     assert plan.usual.strategy.offloads_optimizer
     assert 2 * plan.chosen.step_time.step_seconds < plan.usual.step_time.step_seconds
-    said = decided(resolved)["recipe.framework"]
-    assert said.startswith("megatron, as torch would take ")
-    assert said.endswith(" s a step")
+    seconds = format_seconds(plan.usual.step_time.step_seconds)
+    said = f"megatron, as torch would take {seconds} per step"
+    assert decided(resolved)["recipe.framework"] == said
 
 
 def test_the_usual_framework_stays_without_a_lead_that_is_trusted() -> None:

@@ -167,7 +167,8 @@ def test_docker_gets_the_gpus_the_shared_memory_and_the_arguments(tmp_path: Path
 def test_workers_of_ray_train_like_one_process(tmp_path: Path) -> None:
     need_module("ray", get="pip install 'ray[train]'")
     folder = write(tmp_path, TWO_NODES, "torchrun")
-    variables = {"USE_GPU": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    # Another test's cluster may run beside it, and end.
+    variables = {"USE_GPU": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": "local"}
     run = start(folder, "python", "launchers/ray_train.py", "--no-dropout", **variables).finish()
     assert {record["world_size"] for record in run.log} == {2}
     assert run.losses == pytest.approx(expected("gpt2").losses, abs=1e-5, rel=0)

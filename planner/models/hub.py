@@ -89,9 +89,7 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
         return _from_disk(name)
     meant = _called(model_id) if revision == _MAIN else None
     if meant and "/" not in model_id:
-        name = weights_called(model_id, meant.name)
-        sizes = "" if name == meant.name else f", with the sizes of {meant.name}"
-        return replace(meant, name=name, note=f"{model_id!r} is planned as {name}{sizes}")
+        return _planned_as(model_id, meant, repr(model_id))
     if not _is_id(model_id):
         raise _not_an_id(name)
     if not _REVISION.fullmatch(revision) or ".." in revision:
@@ -105,9 +103,14 @@ def find_model(name: str, *, allow_paths: bool, revision: str | None = None) -> 
     except ModelNotFoundError as error:
         if meant is None:
             raise
-        same = f"it is planned with the architecture and sizes of {meant.name}"
-        name = weights_called(model_id, meant.name)
-        return replace(meant, name=name, note=f"{error.message}; {same}")
+        return _planned_as(model_id, meant, f"{error.message}; it")
+
+
+def _planned_as(asked: str, meant: ModelSource, subject: str) -> ModelSource:
+    """Return the model that was asked for, of which one that ships has the architecture and sizes."""
+    name = weights_called(asked, meant.name)
+    sizes = "" if name == meant.name else f", with the architecture and sizes of {meant.name}"
+    return replace(meant, name=name, note=f"{subject} is planned as {name}{sizes}")
 
 
 def _called(name: str) -> ModelSource | None:

@@ -8,11 +8,21 @@ import torch
 from launched import DEEP_LLAMA, TINY, launch, launch_several
 from reference import distance, train_apart
 from run_specs import with_layout
+from torch import Tensor
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
 TOLERANCE = 1e-5
 STEPS = 8
+
+
+def both(checkpoint: Path, whole: Path) -> list[dict[str, Tensor]]:
+    """Return the weights of both processes, which a checkpoint holds apart."""
+    dcp_to_torch_save(checkpoint, whole)
+    held = torch.load(whole)
+    assert len(held) == 2
+    return [state["model"] for state in held.values()]
 
 
 def test_replicas_meet_every_few_steps(tmp_path: Path) -> None:
@@ -25,8 +35,7 @@ def test_replicas_meet_every_few_steps(tmp_path: Path) -> None:
         assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
         assert distance(run.weights, reference.weights) <= TOLERANCE
         for step in range(1, STEPS + 1):
-            folder = run.folder / "checkpoints" / f"step-{step}"
-            some, other = (torch.load(folder / f"rank-{rank}.pt")["model"] for rank in (0, 1))
+            some, other = both(run.folder / "checkpoints" / f"step-{step}", tmp_path / "whole.pt")
             assert (distance(some, other) == 0) is (step % int(every) == 0)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from launched import LLAMA, TINY
-from run_specs import with_layout
+from run_specs import with_launchers, with_layout
 
 from planner.generate import RunSpec, generate
 from planner.generate.run_spec import Adapters
@@ -137,7 +137,7 @@ def test_precisions_are_recipes_of_its_version() -> None:
 
 
 def test_it_saves_when_it_is_told_to_end_and_is_given_the_time() -> None:
-    files = generate(PLANS["ddp"], ["megatron-bridge"])
+    files = with_launchers(PLANS["ddp"], ["megatron-bridge"])
     assert "exit_signal_handler=True" in files["megatron-bridge/finetune.py"]
     assert "TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-120" in files["megatron-bridge/launch.sh"]
     assert "scancel --signal=TERM" in files["launchers/slurm.sh"]

@@ -48,6 +48,9 @@ from web.what_if import what_ifs
 
 _LONGEST_VERSION = 20
 
+_REASONS = 2
+"""That a plan's page shows before the rest is opened."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLinks:
@@ -76,7 +79,7 @@ def result(
         base_url: where this service is reached, with a closing slash.
     """
     points = _points(question, plan)
-    first = reasons(plan.findings)
+    first = reasons(plan.findings)[:_REASONS]
     return {
         "question": question,
         "plan": plan,

@@ -102,7 +102,7 @@ def _step(candidate: Candidate) -> Tile:
     return Tile(
         label="Optimizer step",
         amount=format_seconds(step.step_seconds),
-        rest="forward, backward, exchanges and update",
+        rest="forward, backward and update",
         trust=f"likely {format_seconds(step.low_seconds)} to {format_seconds(step.high_seconds)}",
     )
 

@@ -67,7 +67,7 @@ def test_a_new_users_first_run_ends_with_a_model(job: str, tmp_path: Path) -> No
     final = readme.parent / folder[1] / folder[2]
     weights = "adapter_model.safetensors" if job == "lora" else "model*.safetensors"
     if folder[1] == "trainer":
-        assert f"starting from step 0 of {STEPS}, on 2 x CPU" in output
+        assert re.search(rf"starting from step 0 of {STEPS}, on \d x CPU", output)
         assert f'{{"step": {STEPS}, "loss": ' in output
         assert list(final.glob(weights))
         return

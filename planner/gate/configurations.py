@@ -10,34 +10,29 @@ from typing import Any
 from planner import answers
 from planner.advice.plan import Plan
 from planner.catalog import records
-from planner.catalog.configs import trainer_fields
 from planner.configs.fixes import patch
-from planner.configs.found import MEGATRON, READ, Found, Setting, Setup
+from planner.configs.found import MEGATRON, Found, Setting, Setup
 from planner.configs.layout import (
     cluster_fields,
     links_left,
     num_nodes,
-    optimizer_setting,
     recipe_fields,
     strategy_fields,
-    unread_precision,
 )
 from planner.configs.meaning import (
     model_names,
-    to_nvme,
     unread_deepspeed,
     world,
-    written_deepspeed,
 )
 from planner.configs.megatron_sizes import model_config
 from planner.configs.recognise import SUFFIXES, is_configuration, read_text, recognise
 from planner.configs.rules import faults
-from planner.configs.tools import left_out, other_method
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
 from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.domain.cluster import Cluster
 from planner.gate.documents import Document, OwnPlan
+from planner.gate.estimated import left_out_of, why_not
 from planner.gate.facts import Facts, one_line, read_facts
 from planner.gate.limits import Check, Limit, judge
 from planner.gate.verdict import CONFIGURATION, Verdict
@@ -48,7 +43,6 @@ from planner.request.schema import Request, parse_request
 COMMAND = "command line"
 """What a command that was typed is called in place of a file."""
 _OF_PLANS = frozenset({"lock_version", "chosen", "cluster", "recipe"})
-_METHODS = frozenset({"dpo", "ipo", "kto", "orpo", "simpo", "ppo", "grpo", "gdpo", "rm", "cpo"})
 _NOTABLY = 0.02
 """As a fraction: less is within what is rounded away."""
 
@@ -227,7 +221,7 @@ def _of_plan(own: OwnPlan) -> _Estimated:
 
 def _estimated(setup: Setup, asked: Asked) -> _Estimated:
     """Return what the files amount to, or why that is not said."""
-    why = _other_kind(setup) or (_no_model(setup, asked) if setup.model is None else "")
+    why = why_not(setup) or (_no_model(setup, asked) if setup.model is None else "")
     if why:
         return _Estimated(notes=(why,))
     counted = {} if setup.cluster else cluster_fields(setup, asked.cluster.get("nodes"))
@@ -249,8 +243,7 @@ def _estimated(setup: Setup, asked: Asked) -> _Estimated:
         notes=(
             _amounts_to(facts, answer, payload["strategy"]),
             *_assumed(setup, asked, facts, payload["strategy"]),
-            *_without(setup),
-            *((_NVME,) if to_nvme(setup) else ()),
+            *left_out_of(setup),
             *_instead(payload, facts, asked),
         ),
     )
@@ -268,42 +261,11 @@ def _assumed(
         yield "NCCL_IB_DISABLE leaves Ethernet between the nodes: 100 Gbit/s of it are assumed"
 
 
-def _other_kind(setup: Setup) -> str:
-    """Return that a run is none of those that are estimated; "" where it is."""
-    unread = next((each.kind for each in setup.found if each.kind not in READ), None)
-    if unread is not None:
-        return f"not estimated: the files of {unread} are known here, and not read"
-    written = written_deepspeed(setup)
-    if written is not None:
-        place = f"line {written.line} of {written.file}"
-        return f"not estimated: the script writes DeepSpeed's configuration itself ({place})"
-    other = other_method(setup)
-    if other is None:
-        return ""
-    what = other.text.upper() if other.text in _METHODS else one_line(other.text)
-    return f"not estimated: {what} ({other.name} in line {other.line} of {other.file})"
-
-
-def _without(setup: Setup) -> Iterator[str]:
-    """Yield what these numbers leave out."""
-    words = list(left_out(setup))
-    named, precision = optimizer_setting(setup), unread_precision(setup)
-    if named is not None and named.text.lower() not in trainer_fields().optimizers:
-        words.append(f"{named.name} {one_line(named.text)} (taken for AdamW)")
-    if precision is not None:
-        words.append(f"{precision.name} (not said here)")
-    if words:
-        yield f"not in these numbers: {', '.join(words)}"
-
-
 def _no_model(setup: Setup, asked: Asked) -> str:
     name = _name(setup, asked)
     if name is None:
         return "not estimated: no model is named (--model, with --gpus and --gpu)"
     return f"not estimated: {one_line(str(name))} is not in the catalogue; --model {one_line(str(name))} looks it up"
-
-
-_NVME = "what goes to NVMe is estimated as if host memory held it: the host needs less, a step takes longer"
 
 
 def _not_among(named: Setting, asked: Asked) -> str:

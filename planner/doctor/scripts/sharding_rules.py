@@ -9,6 +9,7 @@ from planner.doctor.scripts.reading import Script, Spot
 
 _STAGE_3 = re.compile(r"(?:zero|stage|(?<![a-z])z)[_-]?3", re.IGNORECASE)
 _OF_A_MODEL = re.compile(r"Model|For[A-Z]")
+_FSDP_2 = 2
 _LOADS = ("from_pretrained", "from_config")
 _DTENSORS = ("fully_shard", "parallelize_module", "ParallelismConfig")
 _BITSANDBYTES = re.compile(r"(?:paged_\w+|\w+_8bit|\w*bnb\w*)")
@@ -62,7 +63,7 @@ def weights_are_gathered_for_each_token(script: Script) -> Iterator[Spot]:
 def optimizer_takes_no_dtensors(script: Script) -> Iterator[Spot]:
     """An optimizer of bitsandbytes is to step what FSDP 2 or tensor parallelism divides."""
     is_divided = bool(script.called(*_DTENSORS)) or any(
-        call.said("fsdp_version") == 2  # noqa: PLR2004
+        call.said("fsdp_version") == _FSDP_2
         or call.said("tp_plan") == "auto"
         or _is_fsdp_2(call.keyword("fsdp_config"))
         for call in script.calls
@@ -77,7 +78,7 @@ def optimizer_takes_no_dtensors(script: Script) -> Iterator[Spot]:
 
 def _is_fsdp_2(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Dict) and any(
-        constant(key) in {"version", "fsdp_version"} and constant(value) == 2  # noqa: PLR2004
+        constant(key) in {"version", "fsdp_version"} and constant(value) == _FSDP_2
         for key, value in zip(node.keys, node.values, strict=True)
     )
 

@@ -30,12 +30,27 @@ class WireModel(BaseModel):
         """Take the name of a value in any spelling that is known."""
         if cls.within is None or not isinstance(values, Mapping):
             return values
-        known = _named(cls)
+        known = cls._named()
         return {
             name: spelled(f"{cls.within}{name}", value, known[name])
             if name in known and isinstance(value, str)
             else value
             for name, value in values.items()
+        }
+
+    @classmethod
+    @cache
+    def _named(cls) -> Mapping[str, tuple[str, ...]]:
+        """Return the fields that have a few names, with these; none whose names are in records."""
+        paths = read("request", "spellings").keys() - _LINKS
+        fields = {
+            name: Asked(path=f"{cls.within}{name}", info=info)
+            for name, info in cls.model_fields.items()
+        }
+        return {
+            name: tuple(each for each in asked.names if isinstance(each, str))
+            for name, asked in fields.items()
+            if asked.path in paths or any(isinstance(each, str) for each in asked.names)
         }
 
     @classmethod
@@ -50,21 +65,6 @@ class WireModel(BaseModel):
             if said:
                 properties[name]["description"] = said.description
         return schema
-
-
-@cache
-def _named(model: type[WireModel]) -> Mapping[str, tuple[str, ...]]:
-    """Return the fields of a model that have a few names, with these; none of one whose names are in records."""
-    paths = read("request", "spellings").keys() - _LINKS
-    fields = {
-        name: Asked(path=f"{model.within}{name}", info=info)
-        for name, info in model.model_fields.items()
-    }
-    return {
-        name: tuple(each for each in asked.names if isinstance(each, str))
-        for name, asked in fields.items()
-        if asked.path in paths or any(isinstance(each, str) for each in asked.names)
-    }
 
 
 _LINKS = {"cluster.intra_node", "cluster.inter_node"}

@@ -14,13 +14,16 @@ has no part in it, and f is found by Gauss and Newton's iteration. So each facto
 runs hold of it: one run that computes says little of the exchanges, and many runs more than one. W is what a run
 counts for: one that is far from all others, such as one that waited for its data, says less the further it is.
 
-How a run is predicted from all others follows without another fit: e_i / (1 - h_i), h_i = W_i H_i C H_i' / r^2;
-a run without others is predicted as the catalogue does. What is
+A run that stalled is as sure of itself as any, and few runs do not show which is odd. So a run outside the range that
+the planner gives it counts when another is off the same way by half as much at least, and not before; and one run
+that is all that counts moves a factor by `_ONE_RUN` at the most.
+
+How a run is predicted from all others is a fit without it; of many runs log step(f_-i), f_-i = f - C H_i' W_i e_i /
+(r^2 (1 - h_i)), h_i = W_i H_i C H_i' / r^2. A run without others is predicted as the catalogue does. What is
 left of a range's width is the root of the mean square of those errors over the half-widths, which hold 80 % of
 runs and so 1.28 deviations, with `_PRIOR_RUNS` more for which the ranges are as they were.
 
-Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, section 2.1 for the linear model, 5.4.2 for
-leaving one out; Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data, for r and t; Lange, Little and Taylor, Robust
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, section 2.1 for the linear model, 5.4.2 for leaving one out; Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data, for r and t; Lange, Little and Taylor, Robust
 statistical modeling using the t distribution, JASA 84, 1989, for W and 4 degrees of freedom; the iterated extended Kalman filter: Bell and Cathey, IEEE Transactions on Automatic Control 38, 1993.
 Leaves out: that runs which are alike are alike in what is left over.
 """
@@ -32,16 +35,16 @@ from typing import Any
 
 import numpy as np
 
-from planner.calibrate.runs import TimedLayouts, job_of, timed_layouts
+from planner.calibrate.reserved import memory_anchor
+from planner.calibrate.runs import TimedLayouts, timed_layouts
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.term import Column
-from planner.core.units import MIB, format_bytes, format_seconds
+from planner.core.units import format_seconds
 from planner.domain.job import Job
 from planner.domain.strategy import Table, num_rows
-from planner.machine.document import Anchor, Anchors, Machine, MemoryAnchor
+from planner.machine.document import Anchor, Anchors, Machine
 from planner.machine.factors import Factors, scaled_cluster, scaled_framework
-from planner.memory.ledger import estimate_memory
 from planner.step_time.doubt import Cause, spreads
 from planner.step_time.ledger import StepTime, estimate_step_time
 
@@ -54,8 +57,13 @@ _DEVIATIONS = 1.28
 """Of a normal distribution to each side, between which 80 % of it lies: a doubt is such a half-width."""
 _FEWEST, _MOST = 0.25, 2.0
 """Of a range's width that may be left."""
+_ONE_RUN = 0.015
+"""That a run may move the logarithm of a factor where it is all that counts: of 2,843 published runs, each taken as the
+only one of its machine, none makes the median error of the others worse by more than 2 points (docs/accuracy/anchored.md)."""
 _SPEAKS = 0.01
 """Of a step, from which a run says something of a kind of work."""
+_FEW = 12
+"""Runs of which one still shows in what all others are taken for."""
 _ROUNDS = 4
 _SETTLING = 20
 _COUNTS = 2
@@ -67,8 +75,6 @@ _FURTHEST = math.log(20)
 """That a kind of work, or a run, may be from its estimate."""
 _FASTEST = 1.2
 """Of the GPUs' peak: boost clocks bring some consumer cards a little above their data sheet."""
-_MOST_OF_MEMORY = 1.2
-"""Of a card's nominal memory that a run may have reserved."""
 
 
 @frozen
@@ -86,6 +92,8 @@ class Fit:
     """With those of all other runs."""
     shares: Column
     """[run, kind]: what a change of the factor changes of the step."""
+    counts: Column
+    """[run]: whether the factors are by it."""
     range_share: float
 
 
@@ -100,6 +108,8 @@ class RunCheck:
     after_seconds: float
     left_out_seconds: float
     """Predicted from all other runs."""
+    counts: bool
+    """False where it is outside the range that the planner gives it, and no other run of the machine is off like it."""
 
 
 def anchored(machine: Machine, *, allow_paths: bool = True) -> tuple[Machine, tuple[RunCheck, ...]]:
@@ -114,7 +124,7 @@ def anchored(machine: Machine, *, allow_paths: bool = True) -> tuple[Machine, tu
     """
     curves = replace(machine, anchors=Anchors(), runs=())
     timed = timed_layouts(machine.runs, curves, allow_paths=allow_paths)
-    memory = _memory_anchor(machine, curves, allow_paths=allow_paths)
+    memory = memory_anchor(machine, curves, allow_paths=allow_paths)
     if not timed:
         return replace(machine, anchors=Anchors(memory=memory)), ()
     _check_possible(machine, timed)
@@ -130,6 +140,7 @@ def anchored(machine: Machine, *, allow_paths: bool = True) -> tuple[Machine, tu
             before_seconds=float(seconds[row] * np.exp(found.before[row])),
             after_seconds=float(seconds[row] * np.exp(found.after[row])),
             left_out_seconds=float(seconds[row] * np.exp(found.left_out[row])),
+            counts=bool(found.counts[row]),
         )
         for row, number in enumerate(numbers)
     )
@@ -181,31 +192,77 @@ def fit(timed: Sequence[TimedLayouts]) -> Fit:
     """Return the factors that timed runs speak for; see the module."""
     measured = np.log(np.concatenate([group.seconds for group in timed]))
     prior = np.linalg.inv(_prior(timed))
-    noise = BETWEEN_RUNS**2
     factors = np.zeros(len(KINDS))
     before = _log_steps(timed, factors)
-    predicted, shares = before, np.zeros((len(measured), len(KINDS)))
-    covariance, weights = np.linalg.inv(prior), np.ones(len(measured))
+    off, outside = measured - before, _outside(timed)
+    counts = _counts(off, outside)
+    predicted, shares, wanted = before, np.zeros((len(measured), len(KINDS))), off
     for _ in range(_ROUNDS):
         steps = (_log_steps(timed, factors + _STEP * unit) for unit in np.eye(len(KINDS)))
         shares = np.stack([(moved - predicted) / _STEP for moved in steps], axis=1)
         wanted = measured - predicted + shares @ factors
-        factors, covariance, noise, weights = _posterior(prior, shares, wanted)
-        factors = np.clip(factors, -_FURTHEST, _FURTHEST)
+        factors = _told(prior, shares[counts], wanted[counts])
         predicted = _log_steps(timed, factors)
-    after = predicted - measured
-    leverage = weights * np.einsum("ij,jk,ik->i", shares, covariance, shares) / noise
-    alone = len(measured) == 1
-    left_out = before - measured if alone else after / (1 - leverage)
+    left_out = _left_out(prior, shares, wanted, off, outside)
     return Fit(
         logarithms=factors,
-        covariance=covariance,
-        before=before - measured,
-        after=after,
+        covariance=_posterior(prior, shares[counts], wanted[counts])[1],
+        before=-off,
+        after=predicted - measured,
         left_out=left_out,
         shares=shares,
+        counts=counts,
         range_share=_range_share(timed, factors, left_out),
     )
+
+
+def _outside(timed: Sequence[TimedLayouts]) -> Column:
+    """Return which runs are outside the range of their estimate."""
+    found = [
+        np.broadcast_to(
+            (group.seconds < step.low_seconds) | (group.seconds > step.high_seconds),
+            group.seconds.shape,
+        )
+        for step, group in zip(_steps(timed, np.zeros(len(KINDS))), timed, strict=True)
+    ]
+    outside: Column = np.concatenate(found)
+    return outside
+
+
+def _counts(off: Column, outside: Column) -> Column:
+    """Return which runs count: those in their ranges, and those that another bears out by half at least."""
+    agrees = np.outer(off, off) >= np.square(off)[:, None] / 2
+    np.fill_diagonal(agrees, val=False)
+    found: Column = ~outside | agrees.any(axis=1)
+    return found
+
+
+def _told(prior: Column, shares: Column, wanted: Column) -> Column:
+    """Return the factors' logarithms by the runs that count: one alone moves little."""
+    furthest = _ONE_RUN if len(wanted) == 1 else _FURTHEST
+    told: Column = np.clip(_posterior(prior, shares, wanted)[0], -furthest, furthest)
+    return told
+
+
+def _left_out(
+    prior: Column, shares: Column, wanted: Column, off: Column, outside: Column
+) -> Column:
+    """Return log of predicted over measured, of each run by all others; of many, with r and t as all of them say."""
+    if len(wanted) == 1:
+        return -off
+    if len(wanted) > _FEW:
+        counts = _counts(off, outside)
+        factors, covariance, noise, weights = _posterior(prior, shares[counts], wanted[counts])
+        leverage = counts * np.einsum("ij,jk,ik->i", shares, covariance, shares) / noise
+        leverage[counts] *= weights
+        predicted: Column = (shares @ factors - wanted) / (1 - leverage)
+        return predicted
+    told = []
+    for row in range(len(wanted)):
+        rest = np.arange(len(wanted)) != row
+        rest[rest] = _counts(off[rest], outside[rest])
+        told.append(shares[row] @ _told(prior, shares[rest], wanted[rest]) - wanted[row])
+    return np.array(told)
 
 
 def _posterior(
@@ -238,10 +295,10 @@ def anchors_of(found: Fit) -> Anchors:
         kind: Anchor(
             factor=float(np.exp(found.logarithms[index])),
             spread=float(np.sqrt(found.covariance[index, index])),
-            runs=int(np.sum(found.shares[:, index] > _SPEAKS)),
+            runs=int(np.sum(found.shares[found.counts, index] > _SPEAKS)),
         )
         for index, kind in enumerate(KINDS)
-        if np.any(found.shares[:, index] > _SPEAKS)
+        if np.any(found.shares[found.counts, index] > _SPEAKS)
     }
     return Anchors(**anchors, range_share=found.range_share)
 
@@ -307,46 +364,3 @@ def _range_share(timed: Sequence[TimedLayouts], logarithms: Column, left_out: Co
     squares = np.square(_DEVIATIONS * left_out / np.maximum(reach, 1e-6))
     share = np.sqrt((_PRIOR_RUNS + squares.sum()) / (_PRIOR_RUNS + len(left_out)))
     return float(np.clip(share, _FEWEST, _MOST))
-
-
-def _check_room(number: int, reserved_bytes: float, job: Job) -> None:
-    """Refuse what is more than a card has, or than nothing.
-
-    Raises:
-        InvalidInputError: says which run says so.
-    """
-    room = job.cluster.gpu.memory_bytes
-    if not MIB <= reserved_bytes <= _MOST_OF_MEMORY * room:
-        raise InvalidInputError(
-            f"run {number + 1} reserved {format_bytes(reserved_bytes)} of one {job.cluster.gpu.name}, which has"
-            f" {format_bytes(room)}",
-            hint="reserved_bytes is of the fullest GPU, in bytes",
-            field="--runs",
-        )
-
-
-def _memory_anchor(machine: Machine, curves: Machine, *, allow_paths: bool) -> MemoryAnchor | None:
-    """Return what runs reserve beyond what is estimated: their mean, as far as they outweigh the planner's doubt.
-
-        more = n p^2 / (n p^2 + q^2) * mean(measured - reserved);  spread = p q / sqrt(n p^2 + q^2)
-
-    Notation: p the framework record's doubt of memory, in bytes; q what runs differ by, half of p.
-    """
-    differences, widths = [], []
-    for number, run in enumerate(machine.runs):
-        if run.reserved_bytes is not None:
-            job, layout = job_of(run, curves, allow_paths=allow_paths)
-            reserved = float(estimate_memory(job, layout).reserved_bytes)
-            _check_room(number, run.reserved_bytes, job)
-            differences.append(run.reserved_bytes - reserved)
-            widths.append(job.framework.uncertainty.memory * reserved)
-    if not differences:
-        return None
-    prior, count = float(np.mean(widths)), len(differences)
-    apart = prior / 2
-    weight = count * prior**2 + apart**2
-    return MemoryAnchor(
-        more_bytes=count * prior**2 / weight * float(np.mean(differences)),
-        spread_bytes=prior * apart / math.sqrt(weight),
-        runs=count,
-    )

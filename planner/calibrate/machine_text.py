@@ -9,8 +9,6 @@ from planner.report.values import Terminal, columns_text
 
 _MOST_RUNS = 12
 _LONGEST_NAME = 44
-_ODD = 2.0
-"""Times, or the inverse, that a run is from its estimate, from which its request is doubted."""
 
 
 def machine_text(machine: Machine, terminal: Terminal) -> str:
@@ -107,18 +105,19 @@ def checks_text(machine: Machine, checks: Sequence[RunCheck], terminal: Terminal
 
 
 def _odd(machine: Machine, checks: Sequence[RunCheck]) -> list[str]:
-    """Say which runs are so far from what was estimated that their requests may not be the runs' own."""
+    """Say which runs no other bears out, and what becomes of them."""
     lines = []
-    for check in checks[:_MOST_RUNS]:
-        ratio = check.measured_seconds / check.before_seconds
-        if not 1 / _ODD <= ratio <= _ODD:
-            longer = f"{ratio:.1f} times as long as"
+    for check in checks:
+        if not check.counts:
+            ratio = check.measured_seconds / check.before_seconds
+            longer = f"{ratio:.2g} times as long as"
             took = longer if ratio > 1 else f"{format_fraction(ratio)} of what is"
             lines.append(
-                f"{_name(machine, check)} took {took} estimated: where its batch, sequence length,"
-                " precision or GPUs were others, leave it out"
+                f"{_name(machine, check)} took {took} estimated, outside its range: it counts when a second run"
+                " agrees. Time one, or leave this out where its batch, sequence length, precision or GPUs were others"
             )
-    return lines
+    more = len(lines) - _MOST_RUNS
+    return lines[:_MOST_RUNS] + [f"and {more:,} more like these"] * (more > 0)
 
 
 def _row(machine: Machine, check: RunCheck) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def test_the_command_writes_a_machine_that_other_commands_take(tmp_path: Path) -
     assert (machine.name, len(machine.runs)) == ("lab", 1)
     shown = _planner("calibrate", "--show", file)
     assert "Machine lab: 1 x 2 a100-sxm-80gb" in shown.output
-    assert "kernels" in shown.output
+    assert "runs" in shown.output
     planned = _planner("suggest", "gpt2", "--machine", file)
     assert "gpt2 on 2 x a100-sxm-80gb" in planned.output
     assert "the machine file has none (--machine)" in " ".join(planned.output.split())

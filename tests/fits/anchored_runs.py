@@ -53,14 +53,23 @@ def chosen(count: int, known: int) -> tuple[int, ...]:
     return tuple(count * (2 * part + 1) // (2 * known) for part in range(known))
 
 
-def anchored(runs: Iterable[TimedRun], known: int) -> Anchored | None:
-    """Return how well the other runs of each machine are predicted; None where no machine has others."""
+def anchored(runs: Iterable[TimedRun], known: int | TimedRun) -> Anchored | None:
+    """Return how well the other runs of each machine are predicted; None where no machine has others.
+
+    Args:
+        runs: of one source.
+        known: how many of each machine, or the only one, of whose machine the others are judged.
+    """
     machines: dict[tuple[str, str, str], list[TimedRun]] = {}
     for run in sorted(runs, key=lambda each: each.place):
         framework = run.job.framework
         machine = (run.job.cluster.gpu.name, framework.name, framework.release)
         machines.setdefault(machine, []).append(run)
-    found = [_judged(own, known) for own in machines.values() if len(own) > known]
+    if isinstance(known, TimedRun):
+        found = [_judged(own, [known]) for own in machines.values() if known in own]
+    else:
+        taken = [(own, chosen(len(own), known)) for own in machines.values() if len(own) > known]
+        found = [_judged(own, [own[place] for place in places]) for own, places in taken]
     found = [each for each in found if each.size]
     if not found:
         return None
@@ -75,9 +84,8 @@ def anchored(runs: Iterable[TimedRun], known: int) -> Anchored | None:
     )
 
 
-def _judged(runs: Sequence[TimedRun], known: int) -> Column:
+def _judged(runs: Sequence[TimedRun], taken: Sequence[TimedRun]) -> Column:
     """Return [error before, error after, in range before, in range after] of the runs that are not known."""
-    taken = [runs[place] for place in chosen(len(runs), known)]
     found = fit(_tables(taken))
     rest = [run for run in runs if not any(_is_same(run, other) for other in taken)]
     columns: list[Column] = [np.zeros((4, 0))]

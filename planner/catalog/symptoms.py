@@ -62,8 +62,12 @@ class Symptom:
     @property
     def text(self) -> str:
         """Return the documentation, as a rule has it."""
+        return self.text_of(self.said)
+
+    def text_of(self, message: str) -> str:
+        """Return the documentation with a message as somebody met it: its numbers are its own."""
         return (
-            f"{self.title}.\n\nMessage: {self.said}\n\nWhy: {self.cause}\n\nFirst: {self.first}\n\n"
+            f"{self.title}.\n\nMessage: {message}\n\nWhy: {self.cause}\n\nFirst: {self.first}\n\n"
             f"Confirm: {self.confirm}\n\nSee: {self.page}\n\nSource: {self.source}"
         )
 

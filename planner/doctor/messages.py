@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from operator import attrgetter
 from typing import Literal
@@ -38,6 +39,13 @@ _RANK = re.compile(r"\brank ?(\d{1,6})\b", re.IGNORECASE)
 _RANKS = re.compile(r"\bnranks (\d{1,6})\b", re.IGNORECASE)
 _COLOR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 _FRAME = re.compile(r'File "(?P<file>[^"\n]{1,300})", line (?P<line>\d+)')
+_TIME = re.compile(
+    r"(?<!\d)(?:\d{4}-\d\d-\d\d[ T]|(?<=\[[EWIF])\d{4} )\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+)
+_NEAR_CLOCK = 6000
+_LETTERS = re.compile(r"[a-z]+")
+_TO_WORDS = bytes(code if 97 <= code <= 122 else 32 for code in range(256))
+_Needle = tuple[tuple[str, ...], tuple[str, ...]]
 _TRACEBACK = "Traceback (most recent call last)"
 _CRASH = "process-crashed"
 _OF_LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
@@ -54,6 +62,8 @@ class Sighting:
     """None for an exception of the script itself, or one that has no entry."""
     frame: str = ""
     """Of an exception without an entry the last line of the user's own code, `train.py:12`; of a crash the library."""
+    clock: str = ""
+    """The time of the line, or of the nearest before it that has one."""
 
     @property
     def kind(self) -> Literal["cause", "consequence", "remark"]:
@@ -127,21 +137,23 @@ def match_message(text: str) -> Symptom | None:
 
 def _main(sightings: list[Sighting]) -> Sighting | None:
     """Return the first cause; one that only says that something failed gives way to one that says what."""
-    ranked = [
-        each
-        for kind in ("cause", "consequence", "remark")
-        for each in sightings
-        if each.kind == kind
-    ]
-    first = ranked[0] if ranked else None
-    if first is None or first.symptom is None or not first.symptom.is_general:
+    kinds = {each.kind for each in sightings}
+    kind = next((each for each in ("cause", "consequence", "remark") if each in kinds), None)
+    of_kind = [each for each in sightings if each.kind == kind]
+    if not of_kind:
+        return None
+    first = _earliest(of_kind)
+    if first.symptom is None or not first.symptom.is_general:
         return first
-    precise = (
-        each
-        for each in ranked
-        if each.kind == "cause" and each.symptom and not each.symptom.is_general
-    )
-    return next(precise, first)
+    precise = [each for each in of_kind if each.symptom and not each.symptom.is_general]
+    return _earliest(precise) if kind == "cause" and precise else first
+
+
+def _earliest(sightings: list[Sighting]) -> Sighting:
+    """Return the first by the clock: logs of several ranks may stand one after the other; else by the line."""
+    first = sightings[0]
+    alike = [each for each in sightings if each.clock and each.clock[4:5] == first.clock[4:5]]
+    return min(alike, key=attrgetter("clock"), default=first)
 
 
 def _worked(main: Sighting, text: str) -> Iterator[str]:
@@ -163,10 +175,11 @@ def _worked(main: Sighting, text: str) -> Iterator[str]:
 def _known(text: str, numbered: str) -> Iterator[Sighting]:
     """Yield the known messages of a text; of a line, the first symptom in the table's order."""
     lowered, taken = text.lower(), set[int]()
+    words = _vocabulary(lowered)
     xids = _xids(text) if "xid" in lowered else {}
     for symptom in sorted(symptoms(), key=attrgetter("is_general")):
         of_numbers = (xids[number] for number in symptom.xid if number in xids)
-        for start in (*of_numbers, *_hits(lowered, symptom)):
+        for start in (*of_numbers, *_hits(lowered, words, symptom)):
             if start not in taken:
                 taken.add(start)
                 end = min(_end(text, start), start + _LONGEST_LINE)
@@ -175,6 +188,7 @@ def _known(text: str, numbered: str) -> Iterator[Sighting]:
                     text=text[start:end].strip(),
                     symptom=symptom,
                     frame=crash_frame(text, start) if symptom.name == _CRASH else "",
+                    clock=_clock(text, end),
                 )
                 break
 
@@ -187,31 +201,50 @@ def _xids(text: str) -> dict[int, int]:
     return found
 
 
-def _hits(lowered: str, symptom: Symptom) -> Iterator[int]:
+def _vocabulary(lowered: str) -> str:
+    """Return each word of a text once: most messages are ruled out by it, and the whole text is not searched for them."""
+    return " ".join(set(lowered.encode("ascii", "replace").translate(_TO_WORDS).decode().split()))
+
+
+@cache
+def _needles(match: tuple[tuple[str, ...], ...]) -> tuple[_Needle, ...]:
+    """Return the words of each of a symptom's messages in lower case, and the runs of letters in them."""
+    lowered = (tuple(word.lower() for word in words) for words in match)
+    return tuple((words, tuple(_LETTERS.findall(" ".join(words)))) for words in lowered)
+
+
+def _hits(lowered: str, vocabulary: str, symptom: Symptom) -> Iterator[int]:
     """Yield where lines begin that hold a symptom's message, in its context."""
     near = [each.lower() for each in symptom.near]
     if not all(any(word.lower() in lowered for word in words) for words in symptom.beside):
         return
-    for words in symptom.match:
-        first, *rest = (word.lower() for word in words)
-        at = -1
-        for _ in range(_MOST_HITS):
-            at = lowered.find(first, at + 1)
-            if at < 0:
-                break
-            start, end = lowered.rfind("\n", 0, at) + 1, _end(lowered, at)
-            line = lowered[max(start, at - _LONGEST_LINE) : min(end, at + _LONGEST_LINE)]
-            is_said = all(word in line for word in rest) and not _is_prose(line, first)
-            if is_said and _is_near(lowered, start, near):
-                if not symptom.is_of_all_ranks or _is_of_all(lowered, words):
-                    yield start
-                break
+    for words, letters in _needles(symptom.match):
+        if not all(each in vocabulary for each in letters):
+            continue
+        starts = (each for each in _lines(lowered, words) if _is_near(lowered, each, near))
+        start = next(starts, None)
+        if start is not None and (not symptom.is_of_all_ranks or _is_of_all(lowered, words)):
+            yield start
+
+
+def _lines(lowered: str, words: tuple[str, ...]) -> Iterator[int]:
+    """Yield where lines begin that have all of the words, and are no prose."""
+    first, *rest = words
+    at = -1
+    for _ in range(_MOST_HITS):
+        at = lowered.find(first, at + 1)
+        if at < 0:
+            break
+        start, end = lowered.rfind("\n", 0, at) + 1, _end(lowered, at)
+        line = lowered[max(start, at - _LONGEST_LINE) : min(end, at + _LONGEST_LINE)]
+        if all(word in line for word in rest) and not _is_prose(line, first):
+            yield start
 
 
 def _is_of_all(lowered: str, words: tuple[str, ...]) -> bool:
     """Return whether as many ranks say it as the log's communicators have, and two at least."""
-    saying = (line for line in lowered.splitlines() if all(word.lower() in line for word in words))
-    ranks = {rank for line in islice(saying, _MOST_HITS) for rank in _RANK.findall(line)}
+    saying = (lowered[start : _end(lowered, start)] for start in _lines(lowered, words))
+    ranks = {rank for line in saying for rank in _RANK.findall(line)}
     return len(ranks) >= max((2, *map(int, _RANKS.findall(lowered))))
 
 
@@ -259,7 +292,14 @@ def _unlisted(text: str, numbered: str) -> Iterator[Sighting]:
             text=text[found.start() : min(found.end(), found.start() + _LONGEST_LINE)],
             symptom=None,
             frame=_own_frame(before),
+            clock=_clock(text, found.end()),
         )
+
+
+def _clock(text: str, end: int) -> str:
+    """Return the last time that stands before a place, near it; those of one form sort as they went by."""
+    times = _TIME.findall(text, max(0, end - _NEAR_CLOCK), end)
+    return times[-1].replace("T", " ").replace(",", ".") if times else ""
 
 
 def _last_line(text: str) -> int:
@@ -270,9 +310,9 @@ def _last_line(text: str) -> int:
 def _is_known(line: str) -> bool:
     lowered = line.lower()
     return any(
-        all(word.lower() in lowered for word in words)
+        all(word in lowered for word in words)
         for symptom in symptoms()
-        for words in symptom.match
+        for words, _ in _needles(symptom.match)
     )
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from inspect import cleandoc
 
@@ -15,8 +14,10 @@ from planner.configs import rules as configs
 from planner.core.documented import documentation
 from planner.core.errors import UnknownNameError, did_you_mean
 from planner.core.frozen import frozen
+from planner.doctor.answers import said_lines
 from planner.doctor.messages import diagnose_text
 from planner.doctor.scripts import RULES as SCRIPT_RULES
+from planner.doctor.texts import plain
 from planner.doctor.timing_rules import RULES as TIMING_RULES
 from planner.report.values import Terminal, columns_text
 from planner.search.limits import LIMITS
@@ -152,12 +153,18 @@ def messages() -> tuple[Code, ...]:
 def find_message(text: str) -> Code | None:
     """Return what is known of a message, with what its numbers say, or of the name of one."""
     found = diagnose_text(text[:_LONGEST_MESSAGE])
-    symptom = found.main.symptom if found.main else None
-    wanted = symptom.name if symptom else _key(text).replace(" ", "-")
-    known = next((each for each in messages() if each.name == wanted), None)
-    if known is None or symptom is None or not found.worked:
-        return known
-    return replace(known, text=f"{known.text}\n\nNumbers: {'; '.join(found.worked)}")
+    if found.main is None or found.main.symptom is None:
+        wanted = _key(text).replace(" ", "-")
+        return next((each for each in messages() if each.name == wanted), None)
+    symptom = found.main.symptom
+    said = "; ".join(said_lines(found, None))
+    numbers = f"\n\nNumbers: {said}" if said else ""
+    return Code(
+        code=symptom.code,
+        name=symptom.name,
+        severity="finding",
+        text=symptom.text_of(plain(found.main.text)) + numbers,
+    )
 
 
 def _entry(name: str) -> Entry | None:

@@ -16,6 +16,7 @@ from planner.doctor.memory_numbers import (
     read_numbers,
 )
 from planner.doctor.messages import MOST_BYTES, diagnose_log, diagnose_text, match_message
+from planner.doctor.texts import plain
 from planner.explain.glossary import explain, find_term
 
 ALL = symptoms()
@@ -62,7 +63,7 @@ def test_explain_finds_it_by_code_name_and_message(symptom: Symptom) -> None:
     assert explain(symptom.name).text.splitlines()[0]
     if not symptom.after:
         said = explain(symptom.said)
-        assert said.text.partition("\n\nNumbers: ")[0] == symptom.text
+        assert said.text.partition("\n\nNumbers: ")[0] == symptom.text_of(plain(symptom.said))
 
 
 @pytest.mark.parametrize(
@@ -154,6 +155,34 @@ def test_of_exceptions_without_an_entry_the_first_and_the_last_are_named() -> No
     assert diagnosis.main is not None
     assert diagnosis.main.text == "ValueError: number 0"
     assert [each.text for each in diagnosis.others] == ["ValueError: number 4"]
+
+
+@pytest.mark.parametrize(
+    ("clocks", "line"),
+    [
+        (("2026-01-02 10:00:09,100", "2026-01-02 10:00:05,100"), 4),
+        (("2026-01-02 10:00:05,100", "2026-01-02T10:00:09.100"), 2),
+        (("[E0102 10:00:09.100000000 x.cpp:1]", "[E0102 10:00:05.900000000 x.cpp:1]"), 4),
+        (("[E0102 10:00:09.100000000 x.cpp:1]", "2026-01-02 10:00:05,100"), 2),  # two clocks
+        (("step 9", "step 5"), 2),
+    ],
+)
+def test_of_the_logs_of_two_ranks_the_earlier_cause_is_the_first(
+    clocks: tuple[str, str], line: int
+) -> None:
+    unscaled = "ValueError: Attempting to unscale FP16 gradients."
+    diagnosis = diagnose_text("\n".join([clocks[0], OUT_OF_MEMORY, clocks[1], unscaled]))
+    assert diagnosis.main is not None
+    assert diagnosis.main.line == line
+
+
+def test_a_message_is_explained_with_its_own_numbers() -> None:
+    ours, sample = "20.0 GiB", "22.78 GiB"
+    assert sample in OUT_OF_MEMORY
+    said = explain(OUT_OF_MEMORY.replace(sample, ours)).text
+    assert sample not in said
+    assert f"Numbers: {ours} asked for" in said
+    assert "GiB" not in explain("RuntimeError: CUDA out of memory.").text
 
 
 def test_memory_comes_before_what_the_other_ranks_say() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 from operator import attrgetter
+from string import ascii_lowercase
 from typing import Literal
 
 from planner.catalog.symptoms import Symptom, symptoms
@@ -13,6 +14,7 @@ from planner.core.files import decode_log
 from planner.core.frozen import frozen
 from planner.doctor.crashes import crash_advice, crash_frame
 from planner.doctor.memory_numbers import MemoryNumbers, read_numbers
+from planner.doctor.waiting import waiting_lines
 from planner.doctor.worked import worked_lines
 
 MOST_BYTES = 64 * 2**20
@@ -44,7 +46,7 @@ _TIME = re.compile(
 )
 _NEAR_CLOCK = 6000
 _LETTERS = re.compile(r"[a-z]+")
-_TO_WORDS = bytes(code if 97 <= code <= 122 else 32 for code in range(256))
+_TO_WORDS = bytes(code if chr(code) in ascii_lowercase else 32 for code in range(256))
 _Needle = tuple[tuple[str, ...], tuple[str, ...]]
 _TRACEBACK = "Traceback (most recent call last)"
 _CRASH = "process-crashed"
@@ -161,6 +163,8 @@ def _worked(main: Sighting, text: str) -> Iterator[str]:
     if main.symptom is None:
         return
     yield from worked_lines(main.symptom, main.text)
+    if main.kind == "consequence":
+        yield from waiting_lines(text)
     if main.frame:
         yield from crash_advice(main.frame)
     elif main.symptom.is_general:

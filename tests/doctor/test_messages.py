@@ -341,7 +341,7 @@ def test_a_line_is_its_message_and_prose_is_none(line: str, code: str | None) ->
 
 
 def test_an_exception_alone_is_an_unknown_one() -> None:
-    diagnosis = diagnose_text("step 3\nRuntimeError: Tensors must be CUDA and dense\n")
+    diagnosis = diagnose_text("step 3\nRuntimeError: it failed in a way of its own\n")
     assert diagnosis.main is not None
     assert (diagnosis.main.line, diagnosis.main.symptom) == (2, None)
     assert diagnose_text("RuntimeError: it went on\nstep 4\n").main is None

@@ -112,6 +112,33 @@ def test_copies_are_lost_only_where_every_rank_waits_in_the_first(
     assert found.main.symptom is BY_NAME["copies-do-not-arrive" if is_lost else "nccl-timeout"]
 
 
+def ranks_wait(*waits: tuple[int, int, str, int]) -> tuple[str, ...]:
+    log = (
+        f"[rank{rank}]:[E] [PG ID 0 PG GUID 0 Rank {rank}] Watchdog caught collective operation timeout:"
+        f" WorkNCCL(SeqNum={number}, OpType={kind}, NumelIn={size}, NumelOut=8, Timeout(ms)=600000)"
+        for rank, number, kind, size in waits
+    )
+    found = diagnose_text("\n".join(log))
+    assert found.main is not None
+    assert found.main.symptom is BY_NAME["nccl-timeout"]
+    return found.worked
+
+
+@given(first=st.integers(2, 10**6), size=st.integers(1, 10**9))
+def test_what_ranks_that_wait_differ_in_is_told(first: int, size: int) -> None:
+    one = (0, first, "ALLREDUCE", size)
+    assert ranks_wait(one, (1, first, "ALLREDUCE", size)) == ()
+    (behind,) = ranks_wait(one, (1, first - 1, "ALLREDUCE", size))
+    assert f"rank 1 in ALLREDUCE {first - 1} of {size} elements: one has done fewer" in behind
+    (other,) = ranks_wait(one, (1, first, "BROADCAST", size))
+    assert f"rank 1 in BROADCAST {first}" in other
+    assert "a branch" in other
+    (larger,) = ranks_wait(one, (1, first, "ALLREDUCE", size + 1))
+    assert "shapes" in larger
+    (missing,) = ranks_wait(one, (3, first, "ALLREDUCE", size))
+    assert missing.startswith("of rank 1, 2 no time-out is told")
+
+
 GENERAL = [each.name for each in symptoms() if each.is_general]
 PRECISE = ("nvls-cannot-be-bound", "wrong-interface", "duplicate-gpu", "two-nccls")
 
@@ -180,8 +207,17 @@ GPU 0: NVIDIA H100 80GB HBM3, driver 570.124, Fabric State : Completed, Status :
 """
 
 
+WARNED = Path(__file__).with_name("healthy.log").read_text(encoding="utf-8")
+"""What tools print of runs that go on: warnings, retries and notes."""
+
+
 @pytest.mark.parametrize(
-    "log", [HEALTHY, *(make() for kind in log_samples.SAMPLES.values() for make in kind)]
+    "log",
+    [
+        HEALTHY,
+        *(f"step 3\n{line}\nstep 4\n" for line in WARNED.splitlines()),
+        *(make() for kind in log_samples.SAMPLES.values() for make in kind),
+    ],
 )
 def test_a_log_of_a_run_that_went_well_has_no_cause(log: str) -> None:
     found = diagnose_text(log)

@@ -24,8 +24,8 @@ def crash_frame(text: str, start: int) -> str:
         text: of the log.
         start: of the line that tells of the crash.
     """
-    lines = [text[start : _end(text, start)]]
-    after = text[_end(text, start) + 1 :].split("\n", _LINES)[:_LINES]
+    lines = [text[start : line_end(text, start)]]
+    after = text[line_end(text, start) + 1 :].split("\n", _LINES)[:_LINES]
     before = text[:start].rsplit("\n", _LINES)[-_LINES:]
     for part in (lines, after, before):
         found = next(_libraries(part), "")
@@ -42,7 +42,8 @@ def _libraries(lines: list[str]) -> Iterator[str]:
                     yield found[0].rpartition("-packages/")[2].rstrip("/.")
 
 
-def _end(text: str, start: int) -> int:
+def line_end(text: str, start: int) -> int:
+    """Return where the line ends that a place is in."""
     end = text.find("\n", start)
     return len(text) if end < 0 else end
 

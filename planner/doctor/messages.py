@@ -12,7 +12,7 @@ from planner.catalog.symptoms import Symptom, symptoms
 from planner.core.errors import InvalidInputError
 from planner.core.files import decode_log
 from planner.core.frozen import frozen
-from planner.doctor.crashes import crash_advice, crash_frame
+from planner.doctor.crashes import crash_advice, crash_frame, line_end
 from planner.doctor.memory_numbers import MemoryNumbers, read_numbers
 from planner.doctor.waiting import waiting_lines
 from planner.doctor.worked import worked_lines
@@ -186,7 +186,7 @@ def _known(text: str, numbered: str) -> Iterator[Sighting]:
         for start in (*of_numbers, *_hits(lowered, words, symptom)):
             if start not in taken:
                 taken.add(start)
-                end = min(_end(text, start), start + _LONGEST_LINE)
+                end = min(line_end(text, start), start + _LONGEST_LINE)
                 yield Sighting(
                     line=numbered.count("\n", 0, start) + 1,
                     text=text[start:end].strip(),
@@ -239,7 +239,7 @@ def _lines(lowered: str, words: tuple[str, ...]) -> Iterator[int]:
         at = lowered.find(first, at + 1)
         if at < 0:
             break
-        start, end = lowered.rfind("\n", 0, at) + 1, _end(lowered, at)
+        start, end = lowered.rfind("\n", 0, at) + 1, line_end(lowered, at)
         line = lowered[max(start, at - _LONGEST_LINE) : min(end, at + _LONGEST_LINE)]
         if all(word in line for word in rest) and not _is_prose(line, first):
             yield start
@@ -247,7 +247,7 @@ def _lines(lowered: str, words: tuple[str, ...]) -> Iterator[int]:
 
 def _is_of_all(lowered: str, words: tuple[str, ...]) -> bool:
     """Return whether as many ranks say it as the log's communicators have, and two at least."""
-    saying = (lowered[start : _end(lowered, start)] for start in _lines(lowered, words))
+    saying = (lowered[start : line_end(lowered, start)] for start in _lines(lowered, words))
     ranks = {rank for line in saying for rank in _RANK.findall(line)}
     return len(ranks) >= max((2, *map(int, _RANKS.findall(lowered))))
 
@@ -267,15 +267,9 @@ _OUT_OF_MEMORY = ("cuda out of memory", "hip out of memory")
 
 
 def _is_near(lowered: str, start: int, near: list[str]) -> bool:
-    if not near:
-        return True
-    begin = start
-    for _ in range(_LINES_BEFORE):
-        begin = lowered.rfind("\n", 0, max(0, begin - 1)) + 1
-        if begin == 0:
-            break
-    context = lowered[max(begin, start - _LINES_BEFORE * _LONGEST_LINE) : start]
-    return any(word in context for word in near)
+    before = lowered[max(0, start - _LINES_BEFORE * _LONGEST_LINE) : start]
+    lines = before.rsplit("\n", _LINES_BEFORE + 1)[-_LINES_BEFORE - 1 :]
+    return not near or any(word in line for line in lines for word in near)
 
 
 def _unlisted(text: str, numbered: str) -> Iterator[Sighting]:
@@ -324,8 +318,3 @@ def _own_frame(traceback: str) -> str:
     """Return the last frame of the user's own files; "" where all are of libraries."""
     frames = [m for m in _FRAME.finditer(traceback) if not any(x in m["file"] for x in _LIBRARIES)]
     return f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else ""
-
-
-def _end(text: str, start: int) -> int:
-    end = text.find("\n", start)
-    return len(text) if end < 0 else end

@@ -12,12 +12,14 @@ _WAITING = re.compile(
     re.IGNORECASE,
 )
 _RANKS = re.compile(r"\bnranks (\d{1,6})\b", re.IGNORECASE)
+_LONGEST_PREFIX = 400
 _SHOWN = 4
 
 
 def waiting_lines(text: str) -> Iterator[str]:
     """Yield how the ranks that wait differ, and which of their group does not wait with them."""
-    found = list(islice(_WAITING.finditer(text), _MOST))
+    begin = max(0, text.find("Watchdog caught") - _LONGEST_PREFIX)
+    found = list(islice(_WAITING.finditer(text, begin), _MOST))
     if len({each["group"] for each in found}) != 1:
         return
     at = {int(each["rank"]): each for each in found[::-1]}

@@ -40,7 +40,7 @@ BERT = (
     " --attention eager --task token-classification --micro-batch-size 10 --optimizer adamw --accumulation-steps 1"
     " --gradient-reduce-dtype bf16"
 )
-LLAMA = "meta-llama/Llama-2-7b-hf --gpus 8 --gpu a100-80gb --weights fp32"
+LLAMA = "meta-llama/Llama-2-7b-hf --gpus 8 --gpu a100-80gb"
 PUBLISHED = (2.4, 2.8, 3.2, 3.4, 3.6)
 
 
@@ -112,9 +112,7 @@ def second_node() -> str:
 
 
 def divided() -> str:
-    command = (
-        "meta-llama/Llama-2-13b-hf --gpus 8 --weights fp32 --global-batch-size 128 --recompute full"
-    )
+    command = "meta-llama/Llama-2-13b-hf --gpus 8 --global-batch-size 128 --recompute full"
     wanted = {
         "tp": "--strategy tp --tp 8 --micro-batch-size 1",
         "pp": "--strategy pp --pp 8 --micro-batch-size 1",

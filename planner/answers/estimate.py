@@ -83,9 +83,9 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
                 hint="leave it out, or ask for a suggestion",
                 field=name,
             )
-    resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config", of_a_run=True)
+    resolved = resolve(request, allow_paths=allow_paths, of_a_run=True)
     strategy = requested_layout(request.strategy, resolved.job)
-    resolved = _with_micro_batch(request, resolved, strategy)
+    resolved = _with_undecided(request, resolved, strategy)
     candidate = estimate(resolved.job, strategy)
     is_left_open = resolved.machine is None and _LAYERS_AWAY not in _said(request)
     if candidate.fits or not is_left_open:
@@ -93,17 +93,25 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     return _as_such_runs_fit(resolved, candidate)
 
 
-def _with_micro_batch(request: Request, resolved: Resolved, s: Layout) -> Resolved:
-    """Return the request with the micro-batch that was taken, where it says nothing of how a batch is cut."""
-    if _said(request) & {"micro_batch_size", "gradient_accumulation_steps"}:
-        return resolved
-    text = (
-        f"micro-batch {s.micro_batch_size:,}, accumulated {s.gradient_accumulation_steps:,} times"
-    )
-    taken = Assumption(
-        text=f"{text} (suggest finds the fastest)", field="strategy.micro_batch_size"
-    )
-    return replace(resolved, assumptions=(*resolved.assumptions, taken))
+def _with_undecided(request: Request, resolved: Resolved, s: Layout) -> Resolved:
+    """Return the request with what was taken where it leaves open what a suggestion decides."""
+    job, said = resolved.job, request.recipe.model_fields_set
+    open_stack = {
+        "framework": job.framework.name,
+        "compile": "no torch.compile" if job.framework.compile.is_estimated else "",
+        "loss": "all logits at once" if job.model.has_token_loss and job.loss is None else "",
+    }
+    taken = {
+        f"recipe.{name}": text for name, text in open_stack.items() if text and name not in said
+    }
+    found = [Assumption(text=", ".join(taken.values()), field=next(iter(taken)))] if taken else []
+    if not _said(request) & {"micro_batch_size", "gradient_accumulation_steps"}:
+        text = f"micro-batch {s.micro_batch_size:,}, accumulated {s.gradient_accumulation_steps:,} times"
+        found.append(Assumption(text=text, field="strategy.micro_batch_size"))
+    found[-1:] = [
+        replace(each, text=f"{each.text} (suggest finds the fastest)") for each in found[-1:]
+    ]
+    return replace(resolved, assumptions=(*resolved.assumptions, *found))
 
 
 def _said(request: Request) -> set[str]:

@@ -29,7 +29,7 @@ def replicas_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     Raises:
         PlannerError: see `resolve`, `requested_layout`, `refusal` and `compare_replicas`.
     """
-    resolved = resolve(request, allow_paths=allow_paths, weights_dtype="config")
+    resolved = resolve(request, allow_paths=allow_paths)
     given = pinned_fields(request.strategy)
     if "micro_batch_size" in given:
         layout = requested_layout(request.strategy, resolved.job)

@@ -102,10 +102,9 @@ def job_of(run: MeasuredRun, machine: Machine, *, allow_paths: bool = True) -> t
     """
     request = {key: value for key, value in run.request.items() if key != "machine"}
     request["machine"] = machine_json(machine)
-    job = resolve(
-        parse_request(request), allow_paths=allow_paths, weights_dtype="config", of_a_run=True
-    ).job
-    return job, requested_layout(parse_request(request).strategy, job)
+    parsed = parse_request(request)
+    job = resolve(parsed, allow_paths=allow_paths, of_a_run=True).job
+    return job, requested_layout(parsed.strategy, job)
 
 
 def timed_layouts(

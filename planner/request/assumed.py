@@ -83,12 +83,9 @@ def usual_choices(taken: Mapping[str, str], said: Collection[str]) -> list[Assum
 
 
 def weights_assumption(job: Job) -> list[Assumption]:
-    """Return what was taken for the weights' dtype, where the config names 16 bit."""
+    """Return that fp32 weights were taken, where the config names 16 bit."""
     in_config = replace(job, recipe=replace(job.recipe, weights_dtype="config"))
-    if not in_config.is_in_config_dtype:
+    if job.is_in_config_dtype or not in_config.is_in_config_dtype:
         return []
-    named = job.model.weights_dtype
-    text = f"weights, gradients and optimizer states in {named}, as the config says (suggest plans fp32 weights)"
-    if not job.is_in_config_dtype:
-        text = f"fp32 weights, though the config says {named}"
+    text = f"fp32 weights, though the config says {job.model.weights_dtype}"
     return [Assumption(text=text, field="recipe.weights_dtype")]

@@ -146,8 +146,8 @@ def resolve(
     Args:
         request: a parsed request.
         allow_paths: whether `model` may name a file of this machine.
-        weights_dtype: of mixed precision's parameters where the recipe says nothing: "config" for a
-            model loaded as transformers loads it, "fp32" for the files that are written here.
+        weights_dtype: of mixed precision's parameters where the recipe says nothing: "fp32", as the files that
+            are written here train, or "config" for published runs.
         of_a_run: what is left open is as in runs of others, not as in those files: the release that a GPU and
             what is said mean, and the loss.
 

@@ -269,7 +269,7 @@ TINYLLAMA = {"model": "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "cluster": {"gpu": "
 @pytest.mark.parametrize(
     ("default", "wished", "bytes_each", "is_said"),
     [
-        ("config", None, 2, True),
+        ("config", None, 2, False),
         ("fp32", None, 4, True),
         ("fp32", "config", 2, False),
         ("config", "fp32", 4, False),

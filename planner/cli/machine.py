@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from planner.cli.numbers import NamedPath
 from planner.cli.output import say
 from planner.core.errors import InvalidInputError, UnsupportedError
 
@@ -34,7 +35,7 @@ def topology(file: Any, gpu: str | None, tensor: int, pipeline: int, *, as_json:
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     help="Write the file that --topology reads, for a machine without these GPUs.",
 )
 @click.option("--force", is_flag=True, help="Let --out replace an existing file.")

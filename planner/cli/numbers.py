@@ -1,4 +1,4 @@
-"""Numbers of flags."""
+"""Values of flags, of which click takes too many."""
 
 import math
 from typing import Any
@@ -15,3 +15,13 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is no finite number.", param, ctx)
         return number
+
+
+class NamedPath(click.Path):
+    """A path of what is written; click's own takes an empty one, which is the folder that one is in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, or end the command where it has no name."""
+        if not str(value).strip():
+            self.fail("it is empty; name what is to be written, such as plan.", param, ctx)
+        return super().convert(value, param, ctx)

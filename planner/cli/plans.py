@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from planner.cli.numbers import NamedPath
 from planner.cli.options import (
     JobCommand,
     build_request,
@@ -23,7 +24,7 @@ from planner.cli.request_lines import batch_option, check_alone, print_estimates
 @click.argument("model", required=False)
 @job_options
 @click.option(
-    "--out", type=click.Path(file_okay=False), help="Write the recommended target's files there."
+    "--out", type=NamedPath(file_okay=False), help="Write the recommended target's files there."
 )
 @click.option(
     "--force",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from planner.cli.numbers import NamedPath
 from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, color, terminal
 
 
@@ -15,7 +16,7 @@ from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, color,
 @click.option(
     "--out",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     help="File of the plans: .jsonl, a line each, .csv or .parquet.",
 )
 @click.option(

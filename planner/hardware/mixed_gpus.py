@@ -45,8 +45,11 @@ def read_gpu_counts(text: str) -> tuple[GpuCount, ...]:
         match = _PART.fullmatch(item.strip().lower())
         if match is None or (match["before"] and match["after"]):
             raise _invalid(f"cannot read {item.strip()[:60]!r} in the list of GPUs")
-        name = records.gpu(match["name"]).name
-        counts[name] = counts.get(name, 0) + int(match["before"] or match["after"] or 1)
+        typed, count = match["name"], match["before"] or match["after"] or "1"
+        if int(count) > LARGEST_NODE and typed.isdigit():  # 3090x2
+            typed, count = count, typed
+        name = records.gpu(typed).name
+        counts[name] = counts.get(name, 0) + int(count)
     if min(counts.values()) < 1 or sum(counts.values()) > LARGEST_NODE:
         raise _invalid(f"a node has 1 to {LARGEST_NODE:,} GPUs, and at least one of each named")
     gpu_counts = tuple(

@@ -139,11 +139,12 @@ class Asked:
         return {f"{section}.{each}".lstrip("."): value for each, value in fields.items()}
 
     def plain(self, text: str) -> object:
-        """Return a text as it is, or the names that it lists."""
+        """Return a text as it is, or the names that it lists: one that means all of them stands for them."""
         kinds = {get_origin(each) for each in self.types}
-        if list in kinds and text not in self.names:
-            return [name.strip() for name in text.split(",")]
-        return text
+        if list not in kinds:
+            return text
+        listed = [name.strip() for name in text.split(",") if name.strip()]
+        return next((name for name in listed if name in self.names), listed)
 
 
 def fields_of(model: type[BaseModel], within: str = "") -> Iterator[Asked]:

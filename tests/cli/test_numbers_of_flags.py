@@ -43,3 +43,10 @@ def test_every_float_flag_is_finite() -> None:
     }
     assert floats.keys() >= {flag for _, flag in FLAGS}
     assert all(isinstance(each, FiniteRange) for each in floats.values())
+
+
+@pytest.mark.parametrize("name", ["", " "])
+@pytest.mark.parametrize("command", [SUGGEST, "probe", "sweep grid.toml"])
+def test_what_is_written_has_a_name(command: str, name: str) -> None:
+    ended = CliRunner().invoke(cli.cli, [*command.split(), "--out", name])
+    assert (ended.exit_code, "--out" in ended.stderr) == (2, True), ended.output

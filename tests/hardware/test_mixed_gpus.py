@@ -20,6 +20,7 @@ def test_names_are_looked_up_and_equal_ones_added() -> None:
 
 
 def test_one_model_governs_itself() -> None:
+    assert read_gpu_counts("3090x2") == read_gpu_counts("2x3090") == read_gpu_counts("3090:2")
     assert governing_gpu(read_gpu_counts("3090:2,3090:1")) is records.gpu("rtx-3090")
 
 

@@ -89,3 +89,9 @@ def test_every_label_stands_in_one_fieldset() -> None:
 def test_what_an_empty_input_means_is_what_is_assumed() -> None:
     assert words()["cluster.gpu"].empty == ASSUMED_GPU
     assert f"{ASSUMED_SEQUENCE_LENGTH:,}" in words()["recipe.sequence_length"].empty
+
+
+def test_a_name_that_means_all_stands_for_the_others() -> None:
+    targets = fields()["files.targets"]
+    assert targets.typed("all, torchrun") == targets.typed("all") == {"files.targets": "all"}
+    assert targets.typed("torchrun, trainer,") == {"files.targets": ["torchrun", "trainer"]}

@@ -16,8 +16,7 @@ RUN python -m venv /opt/venv \
 FROM python:3.11-slim
 LABEL org.opencontainers.image.title="trainplan" \
       org.opencontainers.image.description="Plans how to train a Hugging Face model on several GPUs." \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.source="https://github.com/OWNER/trainplan"
+      org.opencontainers.image.licenses="Apache-2.0"
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

@@ -23,7 +23,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import rows, tabulate
 from planner.hardware.usual_host import usual_host_bytes
 from planner.memory.host import estimate_host_memory
-from planner.search.candidate import Candidate
+from planner.search.candidate import Candidate, estimate
 from planner.search.largest_that_fits import fits_somehow
 from planner.search.pinned_fields import PinnedFields
 from planner.search.search import TIE, SearchResult, search
@@ -328,11 +328,24 @@ def is_surely_better(other: Contender, own: Contender) -> bool:
     transformers' models needs a longest step of its range shorter than the shortest too; not where the usual one runs the
     job without room or with the host's memory alone, and the other does not.
     """
-    name, lead = _tool(other), own.cost_seconds / other.cost_seconds - 1
+    name, lead = _tool(other), _in_one_kernel(own) * own.cost_seconds / other.cost_seconds - 1
     longest, shortest = other.candidate.step_time.high_seconds, own.candidate.step_time.low_seconds
     relieves = _is_last_resort(own) and not _is_last_resort(other)
     is_sure = name not in OWN_MODELS or relieves or bool(longest < shortest)
     return is_sure and lead >= prices().tools.get(name, 0.0)
+
+
+def _in_one_kernel(own: Contender) -> float:
+    """Return the share of its step that a layout takes with the fused kind of its optimizer; 1 where there is none.
+
+    Who names an optimizer asks for no other framework: that has its fused kind under the same name.
+    """
+    fused = f"{own.job.recipe.optimizer}-fused"
+    if fused not in own.job.framework.optimizers:
+        return 1.0
+    job = replace(own.job, recipe=replace(own.job.recipe, optimizer=fused))
+    seconds = estimate(job, own.candidate.strategy).step_time.step_seconds
+    return float(seconds / own.candidate.step_time.step_seconds)
 
 
 def _is_last_resort(each: Contender) -> bool:

@@ -85,18 +85,19 @@ def likeness(job: Job, candidate: Candidate) -> Likeness | None:
 
 
 def like_words(like: Likeness | None) -> str:
-    """Return them in words: "like 14 published runs of mixtures of experts, nine in ten within 49 %"."""
+    """Return them in words: "nine in ten of 14 published runs of mixtures of experts came within 49 %"."""
     if like is None:
         return "no published run is of this kind"
-    return f"like {like.words}, nine in ten within {format_fraction(like.within)}"
+    return f"nine in ten of {like.words} came within {format_fraction(like.within)}"
 
 
 def confidence_in_brief(job: Job, candidate: Candidate) -> str:
     """Return what sets the level: the nearest runs, or the estimate's own range where that reaches further."""
     like, reach = likeness(job, candidate), _reach(candidate)
-    if reach <= max(_HIGH, like.within if like else _MEDIUM):
-        return like_words(like)
     cause = _largest_doubt(job, candidate)
+    if reach <= max(_HIGH, like.within if like else _MEDIUM):
+        is_wider = like is not None and reach > like.within
+        return like_words(like) + (f"; the range is wider, for {cause}" if is_wider else "")
     return f"a step may take {format_fraction(reach)} longer; main uncertainty: {cause}"
 
 

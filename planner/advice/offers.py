@@ -120,6 +120,9 @@ def _changed(job: Job, layout: Layout) -> Iterator[_Changed]:
 
     if recipe.precision.endswith("-mixed") and "bf16" in peaks and "bf16" in framework.precisions:
         yield changed("precision", "bf16", "no fp32 copy of the weights", precision="bf16")
+    fused = f"{recipe.optimizer}-fused"
+    if fused in framework.optimizers:
+        yield changed("optimizer", fused, "the same step in one kernel", optimizer=fused)
     if not layout.offloads_optimizer or recipe.lora is not None:
         return
     if recipe.optimizer in ADAMW and _EIGHT_BIT in framework.optimizers:

@@ -29,7 +29,13 @@ def situation_of(result: SearchResult, among: Column, best: int, pinned: PinnedF
     situation = Situation(
         job=job,
         candidate=candidate,
-        smallest_replica_bytes=_known_or_estimated(result, smallest_replica(job)),
+        smallest_replica_bytes=min(
+            _known_or_estimated(result, replace(smallest_replica(job), recompute=each))
+            for each in (
+                Recompute.FULL,
+                Recompute.NONE,
+            )  # compiled, a small model needs less without
+        ),
         admitted=candidate,
         simplest=_simplest(result, among, pinned),
         asked=_asked(pinned),

@@ -325,6 +325,19 @@ def test_a_faster_layout_that_is_held_back_says_why(make_job: JobMaker, name: st
     assert [reason in each.message for each in found if each.code == "EFF002"] == [True]
 
 
+def test_fully_sharded_nodes_are_held_back_by_their_gathers_not_by_code(make_job: JobMaker) -> None:
+    job = make_job(gpus=8, nodes=8, gpu="h100")
+    shards = {"data_parallel_shard_size": 8, "data_parallel_replicate_size": 8}
+    hybrid = estimate(job, Layout(**shards, zero_stage=3))
+    whole = estimate(job, Layout(data_parallel_shard_size=64, zero_stage=3))
+    base = Situation.of_one(job, hybrid)
+    message = verdict.a_faster_layout_is_held_back(
+        replace(base, held_back=_sped_up(base, whole, 0.5))
+    )
+    assert message is not None
+    assert said("EFF002.wide", ranks=64, price=0.04, family="zero-3") in message
+
+
 @pytest.mark.parametrize(
     ("batch", "facts"),
     [(128, ()), (256, ("256 sequences", "8 times", "32 of published fine-tuning"))],

@@ -298,3 +298,10 @@ def test_no_matrices_are_divided_over_a_slow_link_where_another_stack_does_witho
             _, plan = asked({"model": model, "cluster": {"gpu": gpu, "gpus_per_node": 8}})
             assert plan.chosen.strategy.tensor_parallel_size == 1
             assert plan.chosen.strategy.context_parallel_size == 1
+
+
+def test_the_usual_optimizer_by_its_name_leads_to_no_other_framework() -> None:
+    request = parse_request({**GPT2, "recipe": {"optimizer": "adamw"}})
+    _, plan = answers.suggest(request, allow_paths=False)
+    assert (plan.job.framework.name, plan.job.recipe.optimizer) == ("torch", "adamw")
+    assert {"recipe.optimizer": "adamw-fused"} in [dict(each.changes) for each in plan.offers]

@@ -119,11 +119,10 @@ def _obstacle(situation: Situation, other: Candidate) -> str:
 def lack(job: Job, other: Candidate, chosen: Candidate) -> str:
     """Return what a faster layout lacks beside the choice; "" where nothing but evidence."""
     s, launched = other.strategy, launch(job, other.strategy)
-    first = next(iter(launched.unwritten.values()), launched.reason)
+    written = launch(job, chosen.strategy).targets
+    why = next((launched.unwritten.get(name, "") for name in written), "") or launched.reason
     reasons = {
-        said("EFF002.no_files", why=first): (
-            not launched.targets and bool(launch(job, chosen.strategy).targets)
-        ),
+        said("EFF002.no_files", why=why): not launched.targets and bool(written),
         said("EFF002.local", every=s.synchronize_every): s.is_local,
         said("EFF002.host", offload=str(s.offload)): (
             s.offloads_optimizer and not chosen.strategy.offloads_optimizer
@@ -147,7 +146,15 @@ def _unearned(job: Job, other: Candidate, chosen: Candidate) -> str:
     price = float(effort_factor(job, other.strategy) / effort_factor(job, chosen.strategy)) - 1
     family = other.strategy.family
     if price > 0:
-        return said("EFF002.must_earn", price=price, family=family)
+        new = [
+            each
+            for each in DIMENSIONS
+            if other.strategy.uses(each) and not chosen.strategy.uses(each)
+        ]
+        if any(technique_price(job, each) for each in new):
+            return said("EFF002.must_earn", price=price, family=family)
+        ranks = other.strategy.data_parallel_shard_size
+        return said("EFF002.wide", ranks=ranks, price=price, family=family)
     real = _was_real(lead(job.framework.name, _gain(chosen, other)))
     return said("EFF002.too_close", real=real, family=family)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.domain.breach import Breach
 from planner.domain.job import Job
-from planner.domain.strategy import ZERO_1, PipelineSchedule, Recompute, Strategy
+from planner.domain.strategy import ZERO_1, ZERO_2, PipelineSchedule, Recompute, Strategy
 from planner.parallel.pipeline_schedules import fewest_chunks, is_grouped, splits_backward
 from planner.search.limits.base import divides, tensor_sizes
 
@@ -76,11 +76,12 @@ def zero_divides_a_pipelines_gradients(job: Job, s: Strategy) -> Breach:
     is_piped = np.asarray(s.pipeline_parallel_size) > 1
     return Breach(
         broken=is_piped & (np.asarray(s.zero_stage) > most),
-        message="ZeRO-{stage} exchanges gradients, and from stage 3 on parameters, for each of a pipeline's"
-        " {steps} micro-batches, and {stages} stages divide both already",
+        message="ZeRO-{stage} exchanges gradients{parameters} for each of a pipeline's {steps} micro-batches,"
+        " though its {stages} stages divide them already",
         hint="use zero_stage {most} with pipelines",
         numbers={
             "stage": s.zero_stage,
+            "parameters": np.where(np.asarray(s.zero_stage) > ZERO_2, " and parameters", ""),
             "steps": s.gradient_accumulation_steps,
             "stages": s.pipeline_parallel_size,
             "most": most,

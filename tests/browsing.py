@@ -38,6 +38,13 @@ class Visit:
 Visitor = Callable[..., Visit]
 
 
+def choose(page: Page, name: str, label: str) -> None:
+    """Choose another value beside a plan, and ask for the plan of it: with scripts it would come by itself."""
+    region = page.get_by_role("region", name="What if")
+    region.get_by_label(name, exact=True).select_option(label=label)
+    region.get_by_role("button", name="Plan it").click()
+
+
 def see_title(page: Page, text: str) -> None:
     """Wait until the page, or what took the place of it, is headed so."""
     title = page.get_by_role("heading", level=1)

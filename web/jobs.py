@@ -5,20 +5,26 @@ Nothing here knows the server: it may be called in any process.
 
 import json
 from dataclasses import asdict
+from math import gcd
 from typing import TypeAlias
 
 from planner import answers
 from planner.advice.plan import Plan
 from planner.core.errors import InvalidInputError, PlannerError
+from planner.domain.job import Job
+from planner.domain.strategy import Layout
 from planner.generate.archive import zip_files
 from planner.generate.write_bundle import bundle_files
-from planner.request.schema import Resolved
-from planner.request.sections import FilesRequest
+from planner.request.schema import Request, Resolved, resolve
+from planner.request.sections import FilesRequest, StrategyRequest
+from planner.request.strategy import requested_layout
+from planner.search.candidate import estimate
 from web.form import Question, read_question
 from web.pages import render
 from web.permalink import other_question
-from web.result import result
+from web.result import figures, result
 from web.versus import Answered, Versus, groups, side_by_side, versus
+from web.what_if import as_chosen
 
 Query: TypeAlias = tuple[tuple[str, str], ...]
 """The names and values of a query string, in its order."""
@@ -35,6 +41,23 @@ def draw_plan(query: Query, base_url: str) -> str:
     before = _versus(Answered(question=question, plan=plan))
     page = result(question, resolved, plan, refusal=refusal, base_url=base_url)
     return render("plan.html", **page, versus=before)
+
+
+def draw_estimate(query: Query) -> str:
+    """Return the first part of a plan's page, of the layout that a form holds with what its choices say otherwise."""
+    asked = read_question(as_chosen(query, holds_layout=True).items()).request
+    job = resolve(asked, allow_paths=False).job
+    candidate = estimate(job, _held_layout(asked, job))
+    return render("_answer.html", **figures(job, candidate), is_estimate=True)
+
+
+def _held_layout(asked: Request, job: Job) -> Layout:
+    """Return the layout that a form holds, with the largest part of its micro-batch that divides a rank's share."""
+    held = asked.strategy or StrategyRequest()
+    wanted = held.micro_batch_size or 1
+    smallest = requested_layout(held.model_copy(update={"micro_batch_size": None}), job)
+    share = job.recipe.global_batch_size // int(smallest.data_parallel_size)
+    return requested_layout(held.model_copy(update={"micro_batch_size": gcd(share, wanted)}), job)
 
 
 def draw_comparison(query: Query) -> str:

@@ -16,6 +16,7 @@ from planner.advice.plan import Plan
 from planner.advice.why_not import why_answer
 from planner.core.errors import PlannerError
 from planner.core.units import format_bytes, format_fraction, format_seconds
+from planner.domain.job import Job
 from planner.memory.phases import PHASES
 from planner.parallel.schedule import Span, Timeline
 from planner.report.first_screen import reasons
@@ -30,10 +31,10 @@ from planner.report.plan import (
     shown_rejected,
     trade_offs_table,
 )
-from planner.report.summary import Tile, chips, heading, tiles
+from planner.report.summary import chips, heading, tiles
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
-from planner.search.candidate import memory_of_stages
+from planner.search.candidate import Candidate, memory_of_stages
 from web.chart import TermRow, Total, memory_total, meter, rows, stacked_bar
 from web.form import Question, command_line
 from web.memory_figures import memory_figures
@@ -44,7 +45,7 @@ from web.ranks import draw_ranks, outlined
 from web.scatter import Point, beaten, draw_scatter
 from web.stages import draw_stages
 from web.timeline import draw_timeline, in_words
-from web.what_if import what_ifs
+from web.what_if import beside_choices, what_ifs
 
 _LONGEST_VERSION = 20
 
@@ -84,10 +85,8 @@ def result(
         "question": question,
         "plan": plan,
         "refusal": refusal,
-        "heading": heading(plan.job, plan.chosen),
-        "verdict": verdict(plan.job, plan.chosen),
-        "chips": chips(plan.job, plan.chosen),
-        "tiles": _tiles(plan),
+        **figures(plan.job, plan.chosen),
+        "is_estimate": False,
         "reasons": first,
         "more_reasons": [finding for finding in plan.findings if finding not in first],
         "ledgers": (_memory(plan), _time(plan)),
@@ -101,6 +100,7 @@ def result(
         "permalink": permalink(question),
         "offers": offer_links(question, plan),
         "what_ifs": what_ifs(question, resolved, plan),
+        "beside_choices": beside_choices(question, resolved, plan),
         "ask": _ask(question),
         "why_not": _why_not(question, plan),
         "trade_offs": trade_offs_table(plan),
@@ -140,16 +140,21 @@ def _of_another_version(question: Question) -> list[str]:
     return [f"the link was made by planner {made_by}, and this is {now}: figures may differ"]
 
 
-def _tiles(plan: Plan) -> tuple[tuple[Tile, Markup], ...]:
-    figures = tiles(plan.job, plan.chosen)
-    pictures = (_memory_meter(plan), stacked_bar(_time_rows(plan), _time_total(plan), is_slim=True))
-    without = (Markup(),) * (len(figures) - len(pictures))
-    return tuple(zip(figures, (*pictures, *without), strict=True))
+def figures(job: Job, candidate: Candidate) -> dict[str, Any]:
+    """Return what a plan's page begins with: how the work is divided, a verdict and a few figures."""
+    step = stacked_bar(_time_rows(candidate), _time_total(candidate), is_slim=True)
+    pictures = (_memory_meter(job, candidate), step, Markup(), Markup())
+    return {
+        "heading": heading(job, candidate),
+        "verdict": verdict(job, candidate),
+        "chips": chips(job, candidate),
+        "tiles": tuple(zip(tiles(job, candidate), pictures, strict=False)),
+    }
 
 
-def _memory_meter(plan: Plan) -> Markup:
-    memory, usable = plan.chosen.memory, plan.job.usable_bytes
-    full = max(plan.job.cluster.gpu.memory_bytes, float(memory.high_bytes))
+def _memory_meter(job: Job, candidate: Candidate) -> Markup:
+    memory, usable = candidate.memory, job.usable_bytes
+    full = max(job.cluster.gpu.memory_bytes, float(memory.high_bytes))
     return meter(memory_total(memory, full, usable), format_bytes(memory.reserved_bytes))
 
 
@@ -173,25 +178,25 @@ def _memory(plan: Plan) -> dict[str, Any]:
 
 
 def _time(plan: Plan) -> dict[str, Any]:
-    step_time, parts = plan.chosen.step_time, _time_rows(plan)
+    step_time, parts = plan.chosen.step_time, _time_rows(plan.chosen)
     return {
         "id": "time",
         "title": "Time of one optimizer step",
         "aside": "",
         "stages": None,
-        "bar": stacked_bar(parts, _time_total(plan)),
+        "bar": stacked_bar(parts, _time_total(plan.chosen)),
         "rows": parts,
         "total": format_seconds(step_time.step_seconds),
         "range": (format_seconds(step_time.low_seconds), format_seconds(step_time.high_seconds)),
     }
 
 
-def _time_rows(plan: Plan) -> tuple[TermRow, ...]:
-    return rows(plan.chosen.step_time.terms, format_seconds)
+def _time_rows(candidate: Candidate) -> tuple[TermRow, ...]:
+    return rows(candidate.step_time.terms, format_seconds)
 
 
-def _time_total(plan: Plan) -> Total:
-    step = plan.chosen.step_time
+def _time_total(candidate: Candidate) -> Total:
+    step = candidate.step_time
     likely, low, high = map(float, (step.step_seconds, step.low_seconds, step.high_seconds))
     return Total(amount=likely, low=low, high=high, full=likely)
 

@@ -19,13 +19,21 @@ from planner.explain import glossary
 from web import sheet_routes, tool_routes
 from web.controls import EXAMPLES, fieldsets, labels
 from web.form import form_values
-from web.jobs import comparison_as_json, draw_comparison, draw_plan, plan_as_json, zip_plan
+from web.jobs import (
+    comparison_as_json,
+    draw_comparison,
+    draw_estimate,
+    draw_plan,
+    plan_as_json,
+    zip_plan,
+)
 from web.packed import LONG, packed
 from web.pages import STATIC, render
 from web.permalink import remedy_links, ways_out, without_unknown
 from web.sent import read_sent, said_by
 from web.sheet_jobs import topology_form
 from web.so_far import so_far
+from web.what_if import as_chosen
 
 router = APIRouter(include_in_schema=False)
 
@@ -62,7 +70,7 @@ def form_page(request: Request) -> HTMLResponse:
 @router.post("/plan")
 async def ask(request: Request) -> RedirectResponse:
     """Lead a filled-in form to its plan, under the shortest address."""
-    values = packed(form_values(await read_sent(request)))
+    values = packed(form_values(as_chosen(await read_sent(request)).items()))
     for name, text in values.items():
         _check_length(name, text)
     return RedirectResponse("/plan?" + urlencode(values), status_code=HTTPStatus.SEE_OTHER)
@@ -93,6 +101,12 @@ async def plan_page(request: Request) -> Response:
         return RedirectResponse("/plan?" + urlencode(packed(values)))
     page = await _planned(request, draw_plan, str(request.base_url))
     return HTMLResponse(page, headers=_tag(page.encode()))
+
+
+@router.get("/estimate")
+async def estimate_part(request: Request) -> HTMLResponse:
+    """Return the first part of a plan's page with its choices changed and its layout held: a script asks for it."""
+    return HTMLResponse(await _planned(request, draw_estimate))
 
 
 @router.get("/plan.json")

@@ -1,17 +1,18 @@
-"""What else could be asked: links that change one thing of a question, and hold the rest."""
+"""What else could be asked: choices that each change one thing of a question, and hold the rest."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.domain.job import Job
+from planner.domain.strategy import STAGES
 from planner.hardware.mixed_gpus import is_list
 from planner.request.schema import Resolved, resolve
 from web.form import Question, read_question
 from web.packed import packed
-from web.permalink import otherwise
+from web.permalink import opening, otherwise
 
 _CARDS = ("h100-sxm-80gb", "a100-sxm-80gb", "rtx-4090", "l40s")
 """What most runs are on, as they are sold: one to rent by the node, one to own, one between them."""
@@ -30,12 +31,17 @@ _FOLLOWING = (
 """Sizes that follow from the number of GPUs and the batch."""
 
 
+CHANGE, HELD, LAYOUT = "change", "held", "layout"
+"""Parameters of the form of choices: what each says otherwise than the question, what is held whatever is chosen, and
+the layout that estimates hold. Each is a query string."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One value, and the link that asks for it."""
+    """One value, and what it says otherwise than the question, as a query string."""
 
     label: str
-    href: str = ""
+    change: str = ""
     """"" for the value of this plan."""
 
 
@@ -46,20 +52,26 @@ class WhatIf:
     name: str
     choices: tuple[Choice, ...]
 
+    @property
+    def id(self) -> str:
+        """Return what its control is called."""
+        return f"if-{self.name.replace(' ', '-').lower()}"
+
 
 def what_ifs(question: Question, resolved: Resolved, plan: Plan) -> tuple[WhatIf, ...]:
-    """Return what can be asked instead; a value that cannot be planned at all is left out.
-
-    A link says the batch as it was assumed here, so that one thing changes.
-    """
+    """Return what can be asked instead; a value that cannot be planned at all is left out."""
     job = resolved.job
-    asked = _Asked(question=question, batch=job.recipe.global_batch_size)
+    said = {*question.short, *_layout(question, plan), "global_batch_size"}
+    asked = _Asked(question=question, batch=job.recipe.global_batch_size, said=frozenset(said))
     groups = {
         "GPUs": _gpus(asked, job),
         "Card": _cards(asked, job),
         "Sequence": _sequences(asked, job),
         "Batch": _batches(asked, plan),
+        "Micro-batch": _micro_batches(asked, plan),
         "Recompute": _recompute(asked, plan),
+        "ZeRO stage": _stages(asked, plan),
+        "Loss": _losses(asked, job),
         "Method": _methods(asked, job),
         "Framework": _frameworks(asked, job),
     }
@@ -69,35 +81,74 @@ def what_ifs(question: Question, resolved: Resolved, plan: Plan) -> tuple[WhatIf
     return tuple(
         WhatIf(name=name, choices=choices)
         for name, choices in found.items()
-        if any(choice.href for choice in choices)
+        if any(choice.change for choice in choices)
     )
+
+
+def beside_choices(question: Question, resolved: Resolved, plan: Plan) -> dict[str, str]:
+    """Return what the form of choices sends besides them.
+
+    The batch is held as it was assumed, so that one thing changes; sizes that follow from others are left to follow.
+    """
+    layout = urlencode(_layout(question, plan))
+    batch = urlencode({"global_batch_size": resolved.job.recipe.global_batch_size})
+    return {**packed(question.short), LAYOUT: layout, HELD: batch}
+
+
+def _layout(question: Question, plan: Plan) -> dict[str, str]:
+    """Return what the chosen layout says otherwise than the question."""
+    s, asked = plan.chosen.strategy, packed(question.short)
+    opened = dict(parse_qsl(opening(question, plan, s)))
+    follows = {*_FOLLOWING} - ({"data_parallel_shard_size"} if s.is_hybrid else set())
+    said = {name: text for name, text in opened.items() if name not in follows}
+    return dict(parse_qsl(otherwise(said, asked)))
+
+
+def as_chosen(query: Iterable[tuple[str, str]], *, holds_layout: bool = False) -> dict[str, str]:
+    """Return what a form asks with what its choices say otherwise, beside which plan if any does.
+
+    Args:
+        query: of a form, with choices or without.
+        holds_layout: as an estimate does; else a layout is searched.
+    """
+    said = list(query)
+    before = {name: text for name, text in said if name not in {CHANGE, HELD, LAYOUT}}
+    changes = [text for name, text in said if name == CHANGE and text]
+    if not holds_layout and not changes:
+        return before
+    kept = (LAYOUT, HELD) if holds_layout else (HELD,)
+    values = dict(before)
+    for text in (*(text for name, text in said if name in kept), *changes):
+        values |= parse_qsl(text, keep_blank_values=True)
+    return values if holds_layout else {**values, "vs": otherwise(before, values)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     question: Question
     batch: int
+    said: frozenset[str]
+    """What the question, the layout and what is held say: nothing else has to be left out."""
 
     def choice(self, label: str, changed: Mapping[str, str], gpus: int = 1) -> Choice | None:
-        """Return the link to a question with other values, if it can be planned.
+        """Return the choice of other values, if they can be planned.
 
         Args:
             label: what it is called.
             changed: by parameter; "" leaves one out.
             gpus: the batch is held where so many can share it.
         """
-        before = packed(self.question.short)
-        held = {} if self.batch % gpus else {"global_batch_size": str(self.batch)}
-        values = {name: text for name, text in {**before, **held, **changed}.items() if text}
+        changed = {**({"global_batch_size": ""} if self.batch % gpus else {}), **changed}
+        values = {**self.question.short, "global_batch_size": str(self.batch), **changed}
         try:
             resolve(read_question(values.items()).request, allow_paths=False)
         except PlannerError:
             return None
-        versus = otherwise(before, values)
-        return Choice(label=label, href="/plan?" + urlencode({**values, "vs": versus}))
+        needed = {name: text for name, text in changed.items() if text or name in self.said}
+        return Choice(label=label, change=urlencode(needed))
 
     def batch_of(self, sequences: int) -> Choice | None:
-        """Return the link to as many sequences a step, accumulated as they then are."""
+        """Return as many sequences a step, accumulated as they then are."""
         changed = {"gradient_accumulation_steps": "", "global_batch_size": str(sequences)}
         return self.choice(f"{sequences:,}", changed)
 
@@ -109,7 +160,7 @@ _Choices = Iterator[Choice | None]
 
 
 def _gpus(asked: _Asked, job: Job) -> _Choices:
-    """Yield half and twice the GPUs: nodes where there are several, else those of the node."""
+    """Yield a quarter to four times the GPUs: nodes where there are several, else those of the node."""
     if asked.says("max_gpus", "deadline_hours") or asked.question.request.objective in {
         "gpus",
         "cost",
@@ -117,19 +168,24 @@ def _gpus(asked: _Asked, job: Job) -> _Choices:
         return
     nodes, per_node = job.cluster.nodes, job.cluster.gpus_per_node
     is_whole = asked.says("instance", "topology") or is_list(asked.question.values.get("gpu", ""))
-    by_node = {
-        "half": nodes > 1 or is_whole,
-        "double": nodes > 1 or is_whole or per_node >= _GPUS_OF_A_NODE,
-    }
-    gpus = nodes * per_node
-    open_sizes = dict.fromkeys(_FOLLOWING, "")
-    counted = nodes if by_node["half"] else per_node
-    if counted % 2 == 0:
-        name = "nodes" if by_node["half"] else "gpus_per_node"
-        yield asked.choice(f"{gpus // 2:,}", {**open_sizes, name: str(counted // 2)}, gpus // 2)
-    yield Choice(label=f"{gpus:,}")
-    name, counted = ("nodes", nodes) if by_node["double"] else ("gpus_per_node", per_node)
-    yield asked.choice(f"{2 * gpus:,}", {**open_sizes, name: str(2 * counted)}, 2 * gpus)
+    by_node = nodes > 1 or is_whole
+    for gpus in _around(nodes * per_node):
+        if gpus == nodes * per_node:
+            yield Choice(label=f"{gpus:,}")
+            continue
+        are_nodes = by_node or gpus > max(per_node, _GPUS_OF_A_NODE)
+        counted, left = divmod(gpus, per_node if are_nodes else 1)
+        if not left and counted:
+            name = "nodes" if are_nodes else "gpus_per_node"
+            changed = {**dict.fromkeys(_FOLLOWING, ""), name: str(counted)}
+            yield asked.choice(f"{gpus:,}", changed, gpus)
+
+
+def _around(amount: int) -> list[int]:
+    """Return a quarter of an amount to four times it, of which whole ones alone."""
+    return [amount // part for part in (4, 2) if amount % part == 0] + [
+        amount * times for times in (1, 2, 4)
+    ]
 
 
 def _cards(asked: _Asked, job: Job) -> _Choices:
@@ -142,9 +198,9 @@ def _cards(asked: _Asked, job: Job) -> _Choices:
 
 
 def _sequences(asked: _Asked, job: Job) -> _Choices:
-    """Yield half and twice the tokens of a sequence, as many sequences a step."""
+    """Yield other lengths of a sequence, as many sequences a step."""
     length = job.recipe.sequence_length
-    for tokens in (length // 2, length, 2 * length):
+    for tokens in _around(length):
         if tokens == length:
             yield Choice(label=f"{length:,}")
         else:
@@ -152,13 +208,50 @@ def _sequences(asked: _Asked, job: Job) -> _Choices:
 
 
 def _batches(asked: _Asked, plan: Plan) -> _Choices:
-    """Yield half and twice the sequences of a step: half, where it still fills replicas and stages."""
-    layout, half = plan.chosen.strategy, asked.batch // 2
-    shares, left = divmod(half, int(layout.data_parallel_size))
-    if not asked.batch % 2 and not left and shares >= layout.pipeline_parallel_size:
-        yield asked.batch_of(half)
-    yield Choice(label=f"{asked.batch:,}")
-    yield asked.batch_of(2 * asked.batch)
+    """Yield other numbers of sequences a step: fewer, where they still fill replicas and stages."""
+    layout = plan.chosen.strategy
+    for batch in _around(asked.batch):
+        shares, left = divmod(batch, int(layout.data_parallel_size))
+        if batch == asked.batch:
+            yield Choice(label=f"{batch:,}")
+        elif batch > asked.batch or (not left and shares >= layout.pipeline_parallel_size):
+            yield asked.batch_of(batch)
+
+
+def _micro_batches(asked: _Asked, plan: Plan) -> _Choices:
+    """Yield other micro-batches, which divide the batch as it stands."""
+    now = int(plan.chosen.strategy.micro_batch_size)
+    share = asked.batch // int(plan.chosen.strategy.data_parallel_size)
+    for size in _around(now):
+        if size == now:
+            yield Choice(label=f"{now:,}")
+        elif share % size == 0:
+            changed = {"micro_batch_size": str(size), "gradient_accumulation_steps": ""}
+            yield asked.choice(f"{size:,}", changed)
+
+
+def _stages(asked: _Asked, plan: Plan) -> _Choices:
+    """Yield the other ZeRO stages of the same division of the model."""
+    parts = plan.chosen.strategy.family.split("+")
+    now = next((part for part in parts if part in {*STAGES, "hsdp"}), "")
+    of_data = dict.fromkeys(("zero_stage", *_FOLLOWING[:-1]), "")
+    for name, stage in STAGES.items() if now else ():
+        family = "+".join(name if part == now else part for part in parts)
+        label = f"{stage} ({name})" if not stage else str(stage)
+        if name == now:
+            yield Choice(label=label)
+        else:
+            yield asked.choice(label, {**of_data, "strategy": family})
+    if now == "hsdp":
+        yield Choice(label=now)
+
+
+def _losses(asked: _Asked, job: Job) -> _Choices:
+    for name in job.framework.capabilities.losses:
+        if name == job.recipe.loss:
+            yield Choice(label=name)
+        else:
+            yield asked.choice(name, {"loss": name})
 
 
 _NO_PART = {"recompute_layers": "", "recompute_modules": ""}

@@ -4,8 +4,8 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from browsing import FOLDS, GPT2, Visitor, see_title
-from playwright.sync_api import expect
+from browsing import FOLDS, GPT2, Visitor, choose, see_title
+from playwright.sync_api import Request, Route, expect
 
 pytest_plugins = ["chromium"]
 
@@ -20,12 +20,12 @@ def test_a_change_takes_the_place_of_the_plan(visit: Visitor) -> None:
     page.evaluate("document.querySelector('#what-if').scrollIntoView()")
     page.evaluate("window.wasHere = true")
     top = page.evaluate(TOP)
-    page.get_by_role("region", name="What if").get_by_role("link", name="8", exact=True).click()
+    choose(page, "GPUs", "8")
     see_title(page, "DDP over 8 GPUs")
     assert page.evaluate("window.wasHere")
     assert parse_qs(urlsplit(page.url).query)["gpus_per_node"] == ["8"]
     assert page.title() == "openai-community/gpt2 - planner"
-    assert page.evaluate("document.activeElement.tagName") == "H1"
+    assert page.evaluate("document.activeElement.id") == "if-plan"
     assert abs(page.evaluate(TOP) - top) < 2
     assert "faster" in page.get_by_role("status").inner_text()
     assert page.locator("details.fold[open]").count() == 1
@@ -58,16 +58,16 @@ def test_what_is_asked_last_is_shown(visit: Visitor) -> None:
     opened = visit()
     page = opened.page
     page.goto(opened.origin + GPT2)
-    links = page.get_by_role("region", name="What if")
     marked = page.evaluate(
-        "names => { names.forEach(name => [...document.querySelectorAll('.what-if a')]"
-        ".find(link => link.innerText === name).click());"
-        " return [...document.querySelectorAll('.asked')].map(link => link.innerText) }",
+        "names => { const gpus = document.querySelector('#if-gpus');"
+        " names.forEach(name => { [...gpus.options].find(each => each.label === name).selected = true;"
+        " gpus.form.requestSubmit(); });"
+        " return [...document.querySelectorAll('.asked')].map(each => each.innerText) }",
         ["8", "2"],
     )
-    assert marked == ["2"]
+    assert marked == ["Plan it"]
     see_title(page, "DDP over 2 GPUs")
-    expect(links.get_by_text("2", exact=True)).to_be_visible()
+    expect(page.get_by_label("GPUs", exact=True).locator(":checked")).to_have_text("2")
     assert page.locator(".asked").count() == 0
     page.go_back()
     see_title(page, "DDP over 4 GPUs")
@@ -80,19 +80,21 @@ def test_a_double_click_asks_once_and_stays_with_what_was_meant(visit: Visitor) 
     page.get_by_label("GPUs per node").fill("4")
     page.get_by_role("button", name="Plan it").dblclick()
     see_title(page, "DDP over 4 GPUs")
-    link = page.get_by_role("region", name="What if").get_by_role("link", name="8", exact=True)
-    page.request.get(opened.origin + (link.get_attribute("href") or ""))
+    link = page.locator(".layouts a[fx-action]").first
+    answer = page.request.get(opened.origin + (link.get_attribute("href") or ""))
+    title = answer.text().partition("<h1")[2].partition(">")[2].partition(" <")[0]
+    link.scroll_into_view_if_needed()
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url))
     place = link.bounding_box()
     assert place is not None
     page.mouse.move(place["x"] + 3, place["y"] + 9)
     page.mouse.click(place["x"] + 3, place["y"] + 9)
-    see_title(page, "DDP over 8 GPUs")
+    see_title(page, title)
     page.mouse.down(click_count=2)
     page.mouse.up(click_count=2)
     page.wait_for_load_state("networkidle")
-    see_title(page, "DDP over 8 GPUs")
+    see_title(page, title)
     assert sum("/plan?" in url for url in sent) == 1
     opened.check()
 
@@ -120,12 +122,12 @@ def test_where_no_answer_comes_the_browser_asks_itself(visit: Visitor) -> None:
     page.goto(opened.origin + GPT2)
     page.evaluate("window.wasHere = true")
     page.route(
-        "**/plan?**",
+        "**/plan",
         lambda route: (
             route.abort() if route.request.resource_type == "fetch" else route.continue_()
         ),
     )
-    page.get_by_role("region", name="What if").get_by_role("link", name="8", exact=True).click()
+    choose(page, "GPUs", "8")
     see_title(page, "DDP over 8 GPUs")
     assert not page.evaluate("window.wasHere")
 
@@ -162,3 +164,55 @@ def test_a_machine_file_is_chosen_or_pasted(visit: Visitor, *, java_script_enabl
     assert page.get_by_text("Measured on machine one H100 SXM").first.is_visible()
     assert len(page.url) < 4000
     opened.check()
+
+
+def test_a_choice_is_estimated_at_once_and_searched_when_the_hand_rests(visit: Visitor) -> None:
+    opened = visit(viewport={"width": 1280, "height": 900})
+    page = opened.page
+    page.goto(opened.origin + GPT2)
+    page.route("**/plan", lambda route: route.abort())
+    amounts = page.locator(".tile .amount")
+    was = amounts.all_inner_texts()
+    gpus = page.get_by_label("GPUs", exact=True)
+    gpus.select_option(label="8")
+    expect(page.locator(".chips .estimate")).to_have_count(1)
+    see_title(page, "DDP over 8 GPUs")
+    now = amounts.all_inner_texts()
+    assert now[1:] != was[1:]
+    assert "\u00b7".join(now) in page.get_by_role("status").inner_text().replace(
+        " \u00b7 ", "\u00b7"
+    )
+    page.unroute("**/plan")
+    gpus.press("ArrowDown")
+    see_title(page, "DDP over 16 GPUs")
+    expect(page.locator(".chips .estimate")).to_have_count(0)
+    assert page.evaluate("document.activeElement.id") == "if-gpus"
+    assert gpus.locator(":checked").inner_text() == "16"
+
+
+def test_the_newest_of_many_choices_is_shown_and_one_is_asked_at_a_time(visit: Visitor) -> None:
+    opened = visit()
+    page = opened.page
+    page.goto(opened.origin + GPT2)
+    under_way, most, asked = 0, 0, 0
+
+    def count(route: Route) -> None:
+        nonlocal under_way, most, asked
+        under_way, asked = under_way + 1, asked + 1
+        most = max(most, under_way)
+        route.continue_()
+
+    def finish(request: Request) -> None:
+        nonlocal under_way
+        under_way -= "/estimate?" in request.url
+
+    page.route("**/estimate?**", count)
+    page.on("requestfinished", finish)
+    page.evaluate(
+        "const gpus = document.querySelector('#if-gpus');"
+        "for (let turn = 0; turn < 10; turn++) { gpus.selectedIndex = turn % 4;"
+        " gpus.dispatchEvent(new Event('input', {bubbles: true})); }"
+    )
+    see_title(page, "DDP over 2 GPUs")
+    assert most == 1
+    assert asked <= 2

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browsing import FOLDS, GPT2, Visitor, see_title
+from browsing import FOLDS, GPT2, Visitor, choose, see_title
 from every_page import EVERY_PAGE, MANY_ADAPTERS, PIPELINE, TOPOLOGIES, WIRED
 from playwright.sync_api import Page, expect
 
@@ -89,7 +89,9 @@ def test_keyboard_alone_reaches_a_plan_its_files_a_change_and_a_rule(
     with page.expect_download() as download:
         page.keyboard.press("Enter")
     assert download.value.suggested_filename == "plan.zip"
-    tab_to(page, "^A   8$")
+    tab_to(page, "^SELECT if-gpus")
+    page.keyboard.press("ArrowDown")
+    tab_to(page, "^BUTTON if-plan")
     page.keyboard.press("Enter")
     see_title(page, "DDP over 8 GPUs")
     tab_to(page, "^A  code ")
@@ -300,8 +302,7 @@ def test_a_change_is_followed_compared_and_taken_back(
     opened = visit(java_script_enabled=java_script_enabled)
     page = opened.page
     page.goto(opened.origin + GPT2)
-    section = page.get_by_role("region", name="What if")
-    section.get_by_role("link", name="8", exact=True).click()
+    choose(page, "GPUs", "8")
     see_title(page, "DDP over 8 GPUs")
     banner = page.get_by_role("region", name="What the change does")
     assert "GPUs per node 4" in banner.inner_text()

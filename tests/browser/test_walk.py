@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 from zipfile import ZipFile
 
 import pytest
-from browsing import Visitor, see_title
+from browsing import Visitor, choose, see_title
 from playwright.sync_api import Page, expect
 
 pytest_plugins = ["chromium"]
@@ -41,8 +41,7 @@ def test_from_a_pasted_topology_to_files_a_change_and_a_broken_name(
         page.get_by_text("Download the files").click()
     with ZipFile(BytesIO(Path(download.value.path()).read_bytes())) as archive:
         assert "plan/plan.json" in archive.namelist()
-    what_if = page.get_by_role("region", name="What if")
-    what_if.get_by_role("link", name="LoRA", exact=True).click()
+    choose(page, "Method", "LoRA")
     banner = page.get_by_role("region", name="What the change does")
     expect(banner).to_contain_text("Method")
     stays_on_the_screen(page, width)

@@ -28,7 +28,7 @@ from web.jobs import draw_plan
 from web.packed import packed
 from web.permalink import opening, other_question, otherwise, permalink
 from web.versus import Answered, versus
-from web.what_if import what_ifs
+from web.what_if import CHANGE, as_chosen, beside_choices, what_ifs
 
 GPT2 = {"model": "gpt2", "gpus_per_node": "4"}
 
@@ -166,20 +166,25 @@ def test_the_page_links_every_row_and_point(client: TestClient) -> None:
 def test_what_if_changes_one_thing(query: dict[str, str]) -> None:
     question, resolved, plan = planned(query)
     followed = 0
+    beside = beside_choices(question, resolved, plan)
     for each in what_ifs(question, resolved, plan):
         changed_by = {
             "GPUs": {"gpus_per_node", "nodes"},
             "Card": {"gpu"},
             "Sequence": {"sequence_length"},
             "Batch": {"global_batch_size"},
+            "Micro-batch": {"micro_batch_size"},
             "Recompute": {"recompute"},
+            "ZeRO stage": {"strategy"},
+            "Loss": {"loss"},
             "Method": {"method", "lora_rank"},
             "Framework": {"framework"},
         }[each.name]
         for choice in each.choices:
-            if not choice.href:
+            if not choice.change:
                 continue
-            asked = read_question(parse_qsl(urlsplit(choice.href).query, keep_blank_values=True))
+            chosen = as_chosen((*beside.items(), (CHANGE, choice.change)))
+            asked = read_question(chosen.items())
             now = resolve(asked.request, allow_paths=False).job
             held = {"global_batch_size", "gradient_accumulation_steps"}
             differs = {
@@ -187,8 +192,8 @@ def test_what_if_changes_one_thing(query: dict[str, str]) -> None:
                 for name in question.short | asked.short
                 if question.short.get(name) != asked.short.get(name)
             }
-            assert differs <= changed_by | held, choice.href
-            assert differs & changed_by, choice.href
+            assert differs <= changed_by | held, choice.change
+            assert differs & changed_by, choice.change
             if each.name not in {"Batch", "GPUs"}:
                 assert now.recipe.global_batch_size == resolved.job.recipe.global_batch_size
             back = other_question(asked.short, asked.versus)
@@ -206,7 +211,11 @@ def test_a_batch_is_halved_where_it_still_fills_replicas_and_stages() -> None:
         "pipeline_parallel_size": "4",
         "data_parallel_size": "2",
     }
-    for batch, labels in (("16", ["8", "16", "32"]), ("18", ["18", "36"]), ("8", ["8", "16"])):
+    for batch, labels in (
+        ("16", ["8", "16", "32", "64"]),
+        ("18", ["18", "36", "72"]),
+        ("8", ["8", "16", "32"]),
+    ):
         question, resolved, plan = planned({**query, "global_batch_size": batch})
         assert plan.chosen.strategy.data_parallel_size == 2
         (batches,) = (each for each in what_ifs(question, resolved, plan) if each.name == "Batch")
@@ -216,10 +225,9 @@ def test_a_batch_is_halved_where_it_still_fills_replicas_and_stages() -> None:
 def test_half_and_double_are_nodes_where_a_node_is_whole() -> None:
     question, resolved, plan = planned({"model": "gpt2", "instance": "p4d.24xlarge", "nodes": "2"})
     (gpus,) = (each for each in what_ifs(question, resolved, plan) if each.name == "GPUs")
-    assert [choice.label for choice in gpus.choices] == ["8", "16", "32"]
-    asked = [dict(parse_qsl(urlsplit(choice.href).query)) for choice in gpus.choices]
-    assert "nodes" not in asked[0] or asked[0]["nodes"] == "1"
-    assert asked[2]["nodes"] == "4"
+    assert [choice.label for choice in gpus.choices] == ["8", "16", "32", "64"]
+    asked = [dict(parse_qsl(choice.change)) for choice in gpus.choices]
+    assert [each.get("nodes") for each in asked] == ["1", None, "4", "8"]
 
 
 def test_a_followed_change_is_shown_with_its_difference(client: TestClient) -> None:

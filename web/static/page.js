@@ -1,5 +1,5 @@
-/* A plan takes the place of the one before it, texts are copied, files fill their fields. Without this
-   file the same links and forms load whole pages. fixi asks for whatever `fx-action` stands on;
+/* A plan takes the place of the one before it, its choices are estimated as they are made, texts are copied, files
+   fill their fields. Without this file the same links and forms load whole pages. fixi asks for whatever `fx-action` stands on;
    here stands what is done with the answer. */
 (() => {
   const main = document.querySelector("main");
@@ -9,7 +9,8 @@
   const isSmall = () => matchMedia("(max-width: 44rem)").matches;
   const address = () => location.pathname + location.search;
   let shown = address();
-  let asked = null;
+  let asked = null, rests = 0, isEstimating = false;
+  const REST_MS = 900;
 
   document.addEventListener("fx:config", (event) => {
     const { cfg } = event.detail, { trigger } = cfg, element = event.target;
@@ -19,6 +20,7 @@
       return;
     }
     asked?.abort();
+    clearTimeout(rests);
     const form = element.matches("form") ? element : null;
     Object.assign(cfg, { drop: 0, target: main, swap: show, transition: null });
     cfg.action = element.getAttribute(form ? "action" : "href");
@@ -39,6 +41,10 @@
     done();
     if (event.target.matches("form")) event.target.submit();
     else location.assign(cfg.action);
+  });
+  addEventListener("input", (event) => {
+    const form = event.target.closest(".what-if");
+    if (form) estimate(form);
   });
   addEventListener("popstate", () => {
     if (address() !== shown) location.reload();
@@ -61,6 +67,7 @@
       return;
     }
     const place = document.querySelector("#what-if")?.getBoundingClientRect().top;
+    const chosen = document.activeElement?.closest(".what-if") ? document.activeElement.id : "";
     const were = new Map(folds().map(([name, fold]) => [name, fold.open]));
     const before = location.pathname;
     main.replaceChildren(...fresh.childNodes);
@@ -73,17 +80,47 @@
     done();
     add();
     if (before === pathname) folds().forEach(([name, fold]) => { fold.open = were.get(name) ?? fold.open; });
-    focus(before === location.pathname ? place : undefined);
+    focus(before === location.pathname ? place : undefined, document.getElementById(chosen));
   }
 
-  function focus(place) {
-    const title = focusTitle();
+  /* One estimate at a time, and then of the newest choices; the search begins when the hand rests. */
+  async function estimate(form) {
+    asked?.abort();
+    done();
+    clearTimeout(rests);
+    rests = setTimeout(() => form.requestSubmit(), REST_MS);
+    if (isEstimating) return;
+    isEstimating = true;
+    const query = () => String(new URLSearchParams(new FormData(form)));
+    for (let said = ""; form.isConnected && said !== query();) {
+      said = query();
+      const answer = await fetch(`/estimate?${said}`).catch(() => null);
+      // What has no estimate, as no such layout runs, is left to the search.
+      if (answer?.ok && form.isConnected && !asked) showEstimate(await answer.text());
+    }
+    isEstimating = false;
+  }
+
+  function showEstimate(text) {
+    const place = document.querySelector("#what-if").getBoundingClientRect().top;
+    const box = main.querySelector("#answer");
+    box.outerHTML = text;
+    scrollBy({ top: document.querySelector("#what-if").getBoundingClientRect().top - place, behavior: "instant" });
+    const fresh = main.querySelector("#answer");
+    const figures = [...fresh.querySelectorAll(".amount, h1")].map((each) => each.innerText).join(" \u00b7 ");
+    main.querySelector(".contents .short").textContent = figures;
+    say(figures, fresh.getBoundingClientRect().bottom <= 0);
+  }
+
+  function focus(place, chosen) {
+    if (chosen) chosen.focus({ preventScroll: true });
+    else focusTitle();
     const now = document.querySelector("#what-if")?.getBoundingClientRect().top;
     const isPlan = place !== undefined && now !== undefined;
     scrollBy({ top: isPlan ? now - place : -scrollY, behavior: "instant" });
     const box = main.querySelector(".versus");
     const change = [...main.querySelectorAll(".versus p:not(.note)")].map((line) => line.innerText);
-    say([title.innerText, ...change].join(" \u00b7 "), isPlan && box?.getBoundingClientRect().bottom <= 0);
+    say([main.querySelector("h1").innerText, ...change].join(" \u00b7 "), isPlan && box?.getBoundingClientRect().bottom <= 0);
   }
 
   function focusTitle() {

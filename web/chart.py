@@ -1,6 +1,7 @@
 """Terms of a ledger -> bars.
 
-Every segment carries the letter of its row in the table beside it: colour is never the only key.
+Every segment carries the letter of its row in the table beside it: colour is never the only key. A term has the same
+colour in every plan.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,26 @@ _TALL, _SLIM, _RULER = 44, 16, 14
 ROOM_PERCENT = (1.5, 3.5)
 """What a letter needs of the width on a wide and on a narrow screen, of a bar as wide as the page."""
 NO_ROOM = (101.0, 101.0)
+
+_COLOURED = {
+    "a": ("parameters", "forward"),
+    "b": ("gradients", "gradient_reduction"),
+    "c": ("optimizer_states", "backward"),
+    "d": ("activations", "parameter_gather"),
+    "e": ("logits_and_loss", "optimizer"),
+    "f": ("communication_buffers", "overlap_slowdown"),
+    "g": ("framework_and_context", "pipeline_bubble"),
+    "h": ("recomputed_block", "expert_parallel_exchange"),
+    "i": ("autocast_weight_copies", "dequantised_weight", "context_parallel_exchange"),
+    "j": ("tensor_parallel_buffers", "tensor_parallel_exchange", "paged_states"),
+    "k": ("pipeline_buffers", "passing_gradients", "arriving_gradients", "pipeline_transfer"),
+    "l": ("dummy_weight_gradients", "waiting_gradients", "loss_gradients", "activation_offload"),
+    "m": ("recomputed_gradients", "optimizer_temporaries", "input_gradients", "offload"),
+    "n": ("stage_outputs", "gathered_keys_values", "frozen_block_inputs"),
+}
+"""Terms by the colour of style.css that they have: those of one colour are of other ledgers, or of other moments."""
+_OTHER = "l"
+COLOURS = {name: colour for colour, names in _COLOURED.items() for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +83,7 @@ def rows(
     return tuple(
         TermRow(
             letter=keys[term.name],
-            css=f"part-{keys[term.name].lower()}",
+            css=f"part-{COLOURS.get(term.name, _OTHER)}",
             name=term.name.replace("_", " "),
             amount=float(term.amount),
             shown=show(float(term.amount)),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
-from math import ceil, floor, log, log10
+from math import ceil, floor, isclose, log, log10
 
 from markupsafe import Markup
 
@@ -21,9 +21,13 @@ _EMPTY = Markup("<{}{}/>")
 _EDGES_PERCENT = (4, 92)
 """Of a scale: what is written nearer to an end begins or ends at its place, or it would leave the picture."""
 _STEPS = (1.0, 2.0, 5.0, 10.0)
+_MANTISSAS = ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
+"""Of the figures of an axis of factors, the densest first."""
 _MOST = 5
 _FACTOR = 8.0
 """From here on a range of factors has its ticks at factors, too."""
+_NEAR = 1e-9
+"""What rounding leaves between a figure and itself."""
 _LAST_ZEROS = re.compile(r"(\.\d*?)0+(?= |$)")
 
 
@@ -98,6 +102,33 @@ def rows_picture(css: str, label: str, names: Sequence[str], *inside: Markup) ->
     return picture(f"rows {css}", label, (len(names) + 1) * ROW, *named, *inside)
 
 
+def factors_around(least: float, most: float) -> tuple[float, float]:
+    """Return round figures of a logarithmic axis at or beyond both ends, so that every point is within its ticks."""
+    for low, high in _ranges_around(least, most):
+        ticks = factor_ticks(low, high)
+        if isclose(ticks[0], low) and isclose(ticks[-1], high):
+            break
+    return low, high
+
+
+def _ranges_around(least: float, most: float) -> Iterator[tuple[float, float]]:
+    """Yield the ends that an axis may have, the nearest first."""
+    if least < most < _FACTOR * least:
+        step = _round_step(least, most)
+        low, high = step * floor(least / step), step * ceil(most / step)
+        if low > 0:
+            yield low, high
+    for mantissas in _MANTISSAS:
+        figures = _ladder(least, most, mantissas)
+        low = max(each for each in figures if each <= least * (1 + _NEAR))
+        yield low, min(each for each in figures if each >= most * (1 - _NEAR) and each > low)
+
+
+def _ladder(least: float, most: float, mantissas: Sequence[float]) -> list[float]:
+    decades = range(floor(log10(least)) - 1, ceil(log10(most)) + 2)
+    return [mantissa * 10.0**decade for decade in decades for mantissa in mantissas]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """From amounts to places in a picture."""
@@ -159,26 +190,29 @@ def _figure(scale: Scale, amount: float, words: str, y: float) -> Markup:
 
 def round_ticks(low: float, high: float, most: int = _MOST) -> list[float]:
     """Return the multiples of a round step from low to high, at most so many steps of them."""
-    size = 10.0 ** floor(log10((high - low) / most))
-    step = next(size * times for times in _STEPS if (high - low) / (size * times) <= most)
+    step = _round_step(low, high, most)
     multiples = (step * index for index in count(ceil(low / step)))
-    return list(takewhile(lambda tick: tick <= high, multiples))
+    return list(takewhile(lambda tick: tick <= high * (1 + _NEAR), multiples))
+
+
+def _round_step(low: float, high: float, most: int = _MOST) -> float:
+    size = 10.0 ** floor(log10((high - low) / most))
+    return next(size * times for times in _STEPS if (high - low) / (size * times) <= most)
 
 
 def factor_ticks(low: float, high: float) -> list[float]:
     """Return round figures from low to high of a logarithmic axis: of one decade or many.
 
-    Of few factors these are multiples of a step; of many 1, 2 and 5 of each decade, or 1 alone.
+    Of few factors these are multiples of a step; of many 1, 2 and 5 of each decade, 1 and 3, or 1 alone.
     """
     if high / low < _FACTOR:
         return round_ticks(low, high)
-    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    for mantissas in ((1, 2, 5), (1,)):
-        figures = [mantissa * 10.0**decade for decade in decades for mantissa in mantissas]
-        ticks = [figure for figure in figures if low <= figure <= high]
+    for mantissas in _MANTISSAS:
+        figures = _ladder(low, high, mantissas)
+        ticks = [each for each in figures if low <= each <= high * (1 + _NEAR)]
         if len(ticks) <= _MOST:
             return ticks
-    return ticks[:: ceil(len(ticks) / _MOST)]
+    return [*ticks[: -1 : ceil(len(ticks) / _MOST)], ticks[-1]]
 
 
 def short(figure: str) -> str:

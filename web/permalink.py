@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from markupsafe import Markup
+
 from planner import __version__
 from planner.advice.plan import Plan
-from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
+from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, WayOut
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import DATA_NAMES, FIELDS, Layout
@@ -17,6 +19,7 @@ from planner.report.values import ReportTable
 from planner.report.ways_out import ways_out_table
 from planner.request.schema import HOW_MANY
 from planner.request.sections import StrategyRequest
+from web.drawing import Scale, picture, shape
 from web.form import BESIDE, Question, control_of, form_values, is_known, read_question
 from web.packed import packed
 
@@ -147,13 +150,21 @@ def remedy_links(
 
 def ways_out(
     query: Iterable[tuple[str, str]], error: PlannerError
-) -> tuple[ReportTable, tuple[str, ...]] | None:
-    """Return what was tried where nothing fits, with the link of each row, "" for none; None where nothing was."""
+) -> tuple[ReportTable, tuple[str, ...], tuple[Markup, ...]] | None:
+    """Return what was tried where nothing fits, with each row's link, "" for none, and bar; None where nothing was."""
     if not isinstance(error, NothingFitsError) or not error.ways_out:
         return None
     said = _of_form(query)
     links = (_link(said, each.field, each.value) if each.fits else "" for each in error.ways_out)
-    return ways_out_table(error.ways_out, has_flags=False), tuple(links)
+    scale = Scale(most=max(1, *(each.reserved_bytes for each in error.ways_out)))
+    bars = (_bar_of(each, scale) for each in error.ways_out)
+    return ways_out_table(error.ways_out, has_flags=False), tuple(links), tuple(bars)
+
+
+def _bar_of(way: WayOut, scale: Scale) -> Markup:
+    """Return the memory that each GPU would need, in the colour of what fits or of what does not."""
+    css = "part-total" if way.fits else "part-c"
+    return picture("bar", "", 8, shape("rect", css=css, width=scale.percent(way.reserved_bytes)))
 
 
 def _of_form(query: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from planner import __version__, answers
 from planner.advice.alternatives import ParetoPoint
 from planner.advice.plan import Plan
+from planner.advice.rules.verdict import named_beside, obstacle
 from planner.advice.why_not import why_answer
 from planner.core.errors import PlannerError
 from planner.core.units import format_bytes, format_fraction, format_seconds
@@ -42,7 +43,7 @@ from web.node_picture import wiring
 from web.packed import LONG, packed
 from web.permalink import offer_links, opening, otherwise, permalink
 from web.ranks import draw_ranks, outlined
-from web.scatter import Point, beaten, draw_scatter
+from web.scatter import Point, beaten_by, draw_scatter, lettered
 from web.stages import draw_stages
 from web.timeline import draw_timeline, in_words
 from web.what_if import beside_choices, what_ifs
@@ -107,7 +108,8 @@ def result(
         "scatter": draw_scatter(
             points, card_bytes=plan.job.cluster.gpu.memory_bytes, usable_bytes=plan.job.usable_bytes
         ),
-        "beaten": beaten(points),
+        "points": lettered(points),
+        "held_back": _held_back(plan),
         "rejected": shown_rejected(plan),
         "options": options_table(plan),
         "ranks": _ranks(plan),
@@ -216,6 +218,19 @@ def _points(question: Question, plan: Plan) -> list[Point]:
             Point(candidate=plan.chosen, gpus=plan.job.cluster.world_size, href="", is_chosen=True)
         )
     return points
+
+
+def _held_back(plan: Plan) -> list[tuple[str, str]]:
+    """Return the shown layouts on as many GPUs that are both faster and smaller than the choice, each with why not it."""
+    here = (
+        each.candidate for each in shown_points(plan) if each.gpus == plan.job.cluster.world_size
+    )
+    others = (*(each.candidate for each in plan.alternatives[:MOST_ROWS]), *here)
+    beating = {str(each.strategy): each for each in others if beaten_by(each, plan.chosen)}
+    return [
+        (named_beside(each, plan.chosen), obstacle(plan.job, each, plan.chosen))
+        for each in beating.values()
+    ]
 
 
 def _is_choice(plan: Plan, point: ParetoPoint) -> bool:

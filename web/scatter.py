@@ -1,23 +1,34 @@
 """Layouts as points of memory against step time.
 
 Across is the memory of a GPU up to its own, upwards the step on a logarithmic scale: layouts
-differ by factors. A point is a link to its layout; its cross is the likely range of both figures.
+differ by factors. A point is a link to its layout, and its letter stands beside its name below the picture; its cross
+is the likely range of both figures.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 
 from markupsafe import Markup
 
 from planner.core.units import GIB, format_bytes, format_gpus, format_seconds
 from planner.search.candidate import Candidate
-from web.drawing import Scale, factors_upwards, figures_across, percent, picture, shape, text
+from web.drawing import (
+    Scale,
+    factors_around,
+    factors_upwards,
+    figures_across,
+    percent,
+    picture,
+    shape,
+    text,
+)
 
 _HEIGHT = 196
 _TOP, _BOTTOM = 14, 168
 """Between which points lie; the axis of memory is below."""
 _LEFT_PERCENT, _RIGHT_PERCENT = 10.0, 97.0
-_RADIUS = 7
+_RADIUS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,24 +51,16 @@ class Point:
         return f"{self.candidate.strategy.family} on {format_gpus(self.gpus)}: {', '.join(figures)}"
 
 
-def beaten(points: Sequence[Point]) -> str:
-    """Return which points are beaten, in words: the chosen one or none, as the others are a front."""
-    chosen = next(point for point in points if point.is_chosen)
-    if any(_beats(point, chosen) for point in points):
-        return (
-            "Points below and to the left of it are both faster and smaller on as many GPUs; among"
-            " the others none is."
-        )
-    return "None is both faster and smaller on as many GPUs."
+def beaten_by(candidate: Candidate, chosen: Candidate) -> bool:
+    """Return whether a layout is both faster and smaller than the choice."""
+    memory, step = candidate.memory.reserved_bytes, candidate.step_time.step_seconds
+    return bool(memory < chosen.memory.reserved_bytes and step < chosen.step_time.step_seconds)
 
 
-def _beats(one: Point, other: Point) -> bool:
-    of_one, of_other = one.candidate, other.candidate
-    return (
-        one.gpus == other.gpus
-        and bool(of_one.memory.reserved_bytes < of_other.memory.reserved_bytes)
-        and bool(of_one.step_time.step_seconds < of_other.step_time.step_seconds)
-    )
+def lettered(points: Iterable[Point]) -> tuple[tuple[str, Point], ...]:
+    """Return each point under a letter, the fastest first."""
+    by_step = sorted(points, key=lambda point: float(point.candidate.step_time.step_seconds))
+    return tuple(zip(ascii_uppercase, by_step, strict=False))
 
 
 def draw_scatter(points: Sequence[Point], *, card_bytes: float, usable_bytes: float) -> Markup:
@@ -70,9 +73,13 @@ def draw_scatter(points: Sequence[Point], *, card_bytes: float, usable_bytes: fl
     """
     times = [point.candidate.step_time for point in points]
     across = Scale(most=card_bytes, start=_LEFT_PERCENT, end=_RIGHT_PERCENT)
+    least, most = factors_around(
+        min(float(step.low_seconds) for step in times),
+        max(float(step.high_seconds) for step in times),
+    )
     upwards = Scale(
-        least=min(float(step.low_seconds) for step in times),
-        most=max(float(step.high_seconds) for step in times),
+        least=least,
+        most=most,
         start=_BOTTOM,
         end=_TOP,
         is_of_factors=True,
@@ -93,14 +100,14 @@ def draw_scatter(points: Sequence[Point], *, card_bytes: float, usable_bytes: fl
         text(f"{format_bytes(usable_bytes)} usable", limit, _TOP - 8, "limit end"),
         # The chosen point last, so that none hides it.
         *(
-            _draw(point, across, upwards)
-            for point in sorted(points, key=lambda point: point.is_chosen)
+            _draw(letter, point, across, upwards)
+            for letter, point in sorted(lettered(points), key=lambda each: each[1].is_chosen)
         ),
         role="group",
     )
 
 
-def _draw(point: Point, across: Scale, upwards: Scale) -> Markup:
+def _draw(letter: str, point: Point, across: Scale, upwards: Scale) -> Markup:
     memory, step = point.candidate.memory, point.candidate.step_time
     low, x, high = (
         across.percent(float(each))
@@ -109,9 +116,11 @@ def _draw(point: Point, across: Scale, upwards: Scale) -> Markup:
     fast, y, slow = (
         upwards.at(float(each)) for each in (step.low_seconds, step.step_seconds, step.high_seconds)
     )
-    mark = shape("circle", shape("title", point.title), cx=x, cy=y, r=_RADIUS)
+    mark = shape("circle", shape("title", point.title), cx=x, cy=y, r=_RADIUS) + text(letter, x, y)
     if point.href:
-        mark = shape("a", mark, fx_action="", href=point.href, aria_label=point.title)
+        mark = shape(
+            "a", mark, fx_action="", href=point.href, aria_label=f"{letter}: {point.title}"
+        )
     return shape(
         "g",
         shape("line", x1=low, x2=high, y1=y, y2=y),

@@ -1,15 +1,20 @@
 """A plan beside another: in two lines above it, or row by row on a page of their own."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from string import ascii_uppercase
 from typing import Any
 from urllib.parse import urlencode
 
 from planner.advice.plan import Plan
+from planner.core.units import format_bytes, format_seconds
+from planner.memory.ledger import Memory
 from planner.report.comparison import ComparedGroup, ComparedRow, comparison, differing, pace, room
 from planner.report.layout_words import verdict
 from planner.report.summary import heading
+from planner.step_time.ledger import StepTime
+from web.chart import Total, rows, stacked_bar
 from web.controls import labels
 from web.form import Question
 from web.permalink import otherwise, permalink
@@ -147,10 +152,49 @@ def side_by_side(one: Answered, other: Answered) -> dict[str, Any]:
     return {
         "sides": [_side(one), _side(other)],
         "groups": groups(one, other),
+        "bars": _bars(one.plan, other.plan) if one.plan and other.plan else [],
         "swapped": compare_link(other.question, one.question),
         "json": compare_link(one.question, other.question).replace(
             "/compare?", "/compare.json?", 1
         ),
+    }
+
+
+def _bars(one: Plan, other: Plan) -> list[dict[str, Any]]:
+    """Return the memory and the step of two plans as bars of one scale."""
+    memories, steps = (
+        [getattr(plan.chosen, name) for plan in (one, other)] for name in ("memory", "step_time")
+    )
+    return [
+        _aligned("Memory of a GPU", room(one.chosen, other.chosen), (one, other), memories),
+        _aligned("Optimizer step", pace(one, other), (one, other), steps),
+    ]
+
+
+def _aligned(
+    title: str, difference: str, plans: tuple[Plan, Plan], ledgers: Sequence[Memory | StepTime]
+) -> dict[str, Any]:
+    names = (term.name for ledger in ledgers for term in ledger.terms if term.amount)
+    keys = dict(zip(dict.fromkeys(names), ascii_uppercase, strict=False))
+    show = format_bytes if isinstance(ledgers[0], Memory) else format_seconds
+    parts = [rows(ledger.terms, show, keys) for ledger in ledgers]
+    sums = [sum(part.amount for part in each) for each in parts]
+    named = {part.letter: replace(part, shown="") for each in parts for part in each}
+    return {
+        "id": title.replace(" ", "-").lower(),
+        "title": title,
+        "difference": difference,
+        "sides": [
+            {
+                "title": heading(plan.job, plan.chosen)[:_LONGEST],
+                "bar": stacked_bar(
+                    each, Total(amount=amount, low=amount, high=amount, full=max(sums))
+                ),
+                "total": show(amount),
+            }
+            for plan, each, amount in zip(plans, parts, sums, strict=True)
+        ],
+        "legend": [named[letter] for letter in sorted(named)],
     }
 
 

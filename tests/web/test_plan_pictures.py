@@ -12,11 +12,16 @@ from planner.domain.strategy import PipelineSchedule
 from planner.parallel.schedule import StageSeconds, simulate
 from planner.parallel.schedule_orders import Kind
 from planner.report.layout_words import Verdict, memory_figure, verdict
-from planner.report.plan import shown_points
+from planner.report.plan import MOST_ROWS, shown_points
 from planner.report.summary import heading, tiles
 from planner.request.schema import parse_request
+from planner.step_time.terms import StepTerm
+from web.chart import COLOURS
+from web.drawing import factor_ticks, factors_around
+from web.form import read_question
 from web.jobs import draw_plan
-from web.scatter import Point, beaten, draw_scatter
+from web.result import result
+from web.scatter import Point, beaten_by, draw_scatter, lettered
 from web.timeline import draw_timeline, in_words
 
 CARD, USABLE = 80 * 2**30, 79 * 2**30
@@ -33,10 +38,11 @@ def gpt2() -> Plan:
 
 
 def test_points_lie_where_their_figures_are(gpt2: Plan) -> None:
-    points = [
+    drawn = [
         Point(candidate=point.candidate, gpus=point.gpus, href=f"/plan?{index}")
         for index, point in enumerate(shown_points(gpt2))
     ]
+    points = [point for _, point in lettered(drawn)]
     svg = str(draw_scatter(points, card_bytes=CARD, usable_bytes=USABLE))
     centres = re.findall(r'<circle cx="([\d.]+)%" cy="([\d.]+)"', svg)
     across, up = zip(*((float(x), float(y)) for x, y in centres), strict=True)
@@ -46,8 +52,13 @@ def test_points_lie_where_their_figures_are(gpt2: Plan) -> None:
     by_step = sorted(range(len(points)), key=step.__getitem__)
     assert sorted(range(len(points)), key=across.__getitem__) == by_memory
     assert sorted(range(len(points)), key=lambda i: -up[i]) == by_step
-    for index, point in enumerate(points):
-        assert f'href="/plan?{index}" aria-label="{point.title}"' in svg
+    for letter, point in lettered(drawn):
+        assert f'href="{point.href}" aria-label="{letter}: {point.title}"' in svg
+    letters = re.findall(r"</circle><text[^>]*>([A-Z])</text>", svg)
+    assert sorted(letters) == [letter for letter, _ in lettered(points)]
+    ticks = [float(y) for y in re.findall(r'class="tick start" x="0" y="([\d.]+)"', svg)]
+    assert min(ticks) <= min(up)
+    assert max(ticks) >= max(up)
 
 
 def test_the_chosen_point_is_drawn_last_and_leads_nowhere(gpt2: Plan) -> None:
@@ -59,13 +70,42 @@ def test_the_chosen_point_is_drawn_last_and_leads_nowhere(gpt2: Plan) -> None:
     assert "<b>" not in svg
 
 
-def test_a_chosen_point_that_is_beaten_is_said_to_be(gpt2: Plan) -> None:
-    chosen = Point(candidate=gpt2.chosen, gpus=4, href="", is_chosen=True)
-    front = [Point(candidate=each.candidate, gpus=each.gpus, href="/plan") for each in gpt2.pareto]
-    assert "Points below and to the left of it are both" in beaten([*front, chosen])
-    assert beaten([replace(front[0], is_chosen=True), *front[1:]]).startswith("None is both")
-    fewer = [replace(point, gpus=2) for point in front]
-    assert beaten([*fewer, chosen]).startswith("None is both")
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"model": "gpt2", "gpus_per_node": "4"},
+        {"model": "meta-llama/Llama-2-7b-hf", "gpu": "rtx-4090", "gpus_per_node": "8"},
+        {"model": "deepseek-ai/DeepSeek-V3", "gpu": "h100", "gpus_per_node": "8", "nodes": "64"},
+    ],
+)
+def test_each_layout_that_beats_the_choice_is_shown_with_why_it_was_not_taken(
+    query: dict[str, str],
+) -> None:
+    question = read_question(query.items())
+    resolved, chosen = answers.suggest(question.request, allow_paths=False)
+    page = result(question, resolved, chosen, refusal=None, base_url="")
+    shown = [each.candidate for each in chosen.alternatives[:MOST_ROWS]]
+    beating = [each.strategy.family for each in shown if beaten_by(each, chosen.chosen)]
+    said = page["held_back"]
+    assert len(said) >= len(beating)
+    assert all(any(name.startswith(family) for name, _ in said) for family in beating)
+    assert all(why for _, why in said)
+
+
+def test_an_axis_of_factors_holds_its_ends_within_its_figures() -> None:
+    for least, most in ((0.055, 0.61), (1.1, 1.3), (0.9, 6.8), (3e-3, 40.0), (2.0, 2.0000001)):
+        low, high = factors_around(least, most)
+        ticks = factor_ticks(low, high)
+        assert ticks[0] <= least, (least, most)
+        assert ticks[-1] >= most * (1 - 1e-9), (least, most)
+
+
+def test_a_term_has_one_colour_and_no_two_of_a_ledger_share_one(gpt2: Plan) -> None:
+    assert set(COLOURS) >= {str(term.value) for term in StepTerm}
+    for each in (gpt2.chosen, *(other.candidate for other in gpt2.alternatives)):
+        for terms in (each.memory.terms, each.step_time.terms):
+            colours = [COLOURS[term.name] for term in terms if term.amount]
+            assert len(colours) == len(set(colours))
 
 
 SCHEDULES = [

@@ -51,8 +51,8 @@ def megatron(make_job: JobMaker, **cluster: int) -> Job:
 def test_segments_of_every_stage_lie_end_to_end_on_one_scale() -> None:
     first, last = (str(each.bar) for each in draw(FIRST, LAST).bars)
     at = r'<rect class="part-(\w)" x="([\d.]+)%" width="([\d.]+)%"'
-    assert re.findall(at, first) == [("a", "0", "25"), ("c", "25", "5")]
-    assert re.findall(at, last) == [("a", "0", "20"), ("b", "20", "15"), ("c", "35", "5")]
+    assert re.findall(at, first) == [("a", "0", "25"), ("g", "25", "5")]
+    assert re.findall(at, last) == [("a", "0", "20"), ("e", "20", "15"), ("g", "35", "5")]
 
 
 def test_every_bar_has_its_range_and_the_line_of_the_card() -> None:

@@ -88,7 +88,7 @@ def a_faster_layout_is_held_back(situation: Situation) -> str | None:
         return None
     faster = said("EFF002.faster", name=named_beside(other, chosen), gain=gain)
     smaller = said("EFF002.smaller", saved=saved) if saved > 0 else ""
-    return faster + smaller + said("EFF002.but", obstacle=_obstacle(situation, other))
+    return faster + smaller + said("EFF002.but", obstacle=obstacle(situation.job, other, chosen))
 
 
 def named_beside(other: Candidate, chosen: Candidate) -> str:
@@ -111,8 +111,8 @@ def _was_real(band: Lead) -> str:
     return said("ONE005.real", share=band.real_share, pairs=band.pairs)
 
 
-def _obstacle(situation: Situation, other: Candidate) -> str:
-    job, chosen = situation.job, situation.candidate
+def obstacle(job: Job, other: Candidate, chosen: Candidate) -> str:
+    """Return why a faster layout is not taken: what it lacks beside the choice, else that its lead is not earned."""
     return lack(job, other, chosen) or _unearned(job, other, chosen)
 
 

@@ -37,6 +37,16 @@ def in_fields(names: Mapping[str, str]) -> Iterator[None]:
         raise
 
 
+def words_of(error: PlannerError) -> list[str]:
+    """Return what kind of error it is, in words: NothingFitsError is Nothing, Fits."""
+    return re.findall(r"[A-Z][a-z]*", type(error).__name__.removesuffix("Error"))
+
+
+def urn_of(error: PlannerError) -> str:
+    """Return the name of an error's kind, stable, for programs."""
+    return f"urn:planner:{'-'.join(words_of(error)).lower()}"
+
+
 def by_field(text: str) -> str:
     """Return a message or a hint with the fields of a request for the flags that set them, and routes for commands.
 

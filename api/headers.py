@@ -15,18 +15,30 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 
 
+_SECRETS = ("authorization", "x-api-key", "x-hf-token")
+"""With one of these, what is answered may be its owner's alone."""
+UNKEPT = {"Cache-Control": "no-store"}
+"""Of failures: the next one who asks may have an answer."""
+
+
 class SecurityHeaders:
-    """Adds the headers, and answers HEAD as the GET that it asks about."""
+    """Adds the headers, and who may keep an answer; answers HEAD as the GET that it asks about."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
+        asked = Headers(scope=scope) if scope["type"] == "http" else {}
+        is_secret = any(name in asked for name in _SECRETS)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+                headers = MutableHeaders(scope=message)
+                headers.update(SECURITY_HEADERS)
+                if is_secret:
+                    headers.update(UNKEPT)
+                headers.setdefault("Cache-Control", "no-cache")
             await send(message)
 
         if scope.get("method") == "HEAD":
@@ -60,14 +72,15 @@ class Unread:
 
 
 class KnownAnswers:
-    """Answers 304 where the client names the tag of what would be answered, by any method."""
+    """Answers 304 where a GET names the tag of what would be answered; RFC 9110 has no 304 for other methods."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and of the answer no more than the client lacks."""
-        named = Headers(scope=scope).get("if-none-match", "") if scope["type"] == "http" else ""
+        is_read = scope["type"] == "http" and scope["method"] in {"GET", "HEAD"}
+        named = Headers(scope=scope).get("if-none-match", "") if is_read else ""
         if not named:
             await self.app(scope, receive, send)
             return

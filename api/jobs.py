@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from starlette.exceptions import HTTPException
 
 from api.body import TopologyRequest, parse_check_request, read_request, read_wire
-from api.fields import described_by_field
+from api.fields import described_by_field, urn_of
 from planner import answers
 from planner.accuracy.kept import kept
 from planner.answers.replicas import answer_replicas, replicas_request
@@ -140,7 +140,8 @@ def refused_line(line: bytes, error: PlannerError) -> bytes:
     except (ValueError, RecursionError):
         said = None
     answer = answers.answer_error(error, answers.request_id(said))
-    return to_json({**answer, "error": described_by_field(answer["error"])})
+    described = {**described_by_field(answer["error"]), "type": urn_of(error)}
+    return to_json({**answer, "error": described})
 
 
 def to_json(content: Any) -> bytes:

@@ -4,6 +4,7 @@
 """
 
 import gc
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -22,7 +23,7 @@ from api.batch_route import BatchRequest
 from api.body import CheckRequest, TopologyRequest
 from api.doctor import LogRequest, ScriptsRequest, TimingsRequest
 from api.examples import add_examples
-from api.headers import SECURITY_HEADERS, KnownAnswers, SecurityHeaders, Unread
+from api.headers import SECURITY_HEADERS, UNKEPT, KnownAnswers, SecurityHeaders, Unread
 from api.machines import MachineRequest
 from api.metrics import Metrics
 from api.problems import Problem, ProblemAnswer, install, no_page, plain_problem
@@ -102,6 +103,33 @@ class TrustedHosts:
                 await send(message)
 
 
+class Ended:
+    """Answers 503 where the server ends before a request is answered: uvicorn would say 500, with a traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        is_begun = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_and_note)
+        except CancelledError:
+            if is_begun or scope["type"] != "http":
+                raise
+            said = "the service ends, or begins anew: ask again in some seconds"
+            problem = plain_problem(scope["path"], HTTPStatus.SERVICE_UNAVAILABLE, said)
+            headers = {**SECURITY_HEADERS, **UNKEPT, "Retry-After": "5", "Connection": "close"}
+            answer = ProblemAnswer(problem.model_dump(), problem.status, headers)
+            await answer(scope, receive, send)
+
+
 def _refusal(path: str) -> ProblemAnswer:
     problem = plain_problem(
         path,
@@ -109,7 +137,7 @@ def _refusal(path: str) -> ProblemAnswer:
         "this service does not answer to the host that the request names",
         hint="whoever runs it can add the host to PLANNER_TRUSTED_HOSTS",
     )
-    return ProblemAnswer(problem.model_dump(), problem.status, dict(SECURITY_HEADERS))
+    return ProblemAnswer(problem.model_dump(), problem.status, {**SECURITY_HEADERS, **UNKEPT})
 
 
 @asynccontextmanager
@@ -143,6 +171,7 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_middleware(SecurityHeaders)
     app.add_middleware(TrustedHosts, trusted=settings.trusted_hosts)
     app.add_middleware(Unread)
+    app.add_middleware(Ended)
     app.add_middleware(logs.Logged, metrics=app.state.metrics)
     install(app, pages.error_page if HAS_PAGES else no_page)
     return app

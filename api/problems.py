@@ -1,6 +1,5 @@
 """Failures -> application/problem+json (RFC 9457), or a page where there are pages for a reader."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -15,8 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from api import access
-from api.fields import by_field, described_by_field
-from api.headers import SECURITY_HEADERS
+from api.fields import by_field, described_by_field, urn_of, words_of
+from api.headers import SECURITY_HEADERS, UNKEPT
 from api.jobs import to_json
 from api.work import LostProcessError, TooBusyError
 from planner.core.errors import (
@@ -145,7 +144,7 @@ def install(app: FastAPI, error_page: ErrorPage) -> None:
 def _answer_failure(error_page: ErrorPage, request: Request, error: Exception) -> Response:
     """Return the answer to a failed request; an unexpected error says nothing of itself."""
     problem = _problem(request, error)
-    headers = {**SECURITY_HEADERS, **(getattr(error, "headers", None) or {})}
+    headers = {**SECURITY_HEADERS, **UNKEPT, **(getattr(error, "headers", None) or {})}
     shown = error if isinstance(error, PlannerError) else PlannerError(problem.detail)
     page = error_page(request, shown, problem.title)
     if page is not None:
@@ -211,10 +210,9 @@ def example_problem(status: int) -> dict[str, Any]:
 
 
 def _planner_problem(path: str, status: int, error: PlannerError) -> Problem:
-    words = re.findall(r"[A-Z][a-z]*", type(error).__name__.removesuffix("Error"))
     return Problem(
-        type=f"urn:planner:{'-'.join(words).lower()}",
-        title=" ".join(words).capitalize(),
+        type=urn_of(error),
+        title=" ".join(words_of(error)).capitalize(),
         status=status,
         detail=by_field(error.message),
         instance=path,

@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from planner.core.deadline import until
@@ -24,19 +25,30 @@ class Outcome:
 
 
 def outcome_behind_the_server(
-    function: Callable[..., object], arguments: tuple[Any, ...], ends: float, allowed_seconds: float
+    function: Callable[..., object],
+    arguments: tuple[Any, ...],
+    ends: float,
+    allowed_seconds: float,
+    left: Path,
 ) -> Outcome:
     """Return what a function gives, computed where the server leaves the cores to it."""
     os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
-    return outcome_of(function, arguments, ends, allowed_seconds)
+    return outcome_of(function, arguments, ends, allowed_seconds, left)
 
 
 def outcome_of(
-    function: Callable[..., object], arguments: tuple[Any, ...], ends: float, allowed_seconds: float
+    function: Callable[..., object],
+    arguments: tuple[Any, ...],
+    ends: float,
+    allowed_seconds: float,
+    left: Path,
 ) -> Outcome:
-    """Return what a function gives by then, with where it failed: a traceback does not leave its process."""
+    """Return what a function gives by then, with where it failed: a traceback does not leave its process.
+
+    Where there is a file `left`, nobody waits any more.
+    """
     try:
-        with until(ends, allowed_seconds):
+        with until(ends, allowed_seconds, left.exists):
             return Outcome(result=function(*arguments))
     except Exception as error:  # noqa: BLE001 - raised again where the answer is written
         error.add_note(traceback.format_exc())

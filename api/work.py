@@ -2,17 +2,24 @@
 
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from math import inf
+from pathlib import Path
+from tempfile import gettempdir
+from time import monotonic
 from typing import Any, ClassVar, TypeVar
+from uuid import uuid4
 
+import anyio
 from anyio import (
     BrokenWorkerProcess,
     CancelScope,
     CapacityLimiter,
+    Event,
     create_task_group,
     move_on_after,
+    sleep_forever,
     to_process,
     to_thread,
 )
@@ -22,7 +29,15 @@ from api.cache import Key, KnownReplies
 from api.process import PRIORITY, Outcome, outcome_behind_the_server, outcome_of
 from api.settings import Settings
 from planner.core.deadline import no_answer_within, with_less
-from planner.core.errors import PlannerError, TookTooLongError
+from planner.core.errors import (
+    InvalidInputError,
+    InvalidRequestError,
+    NothingFitsError,
+    PlannerError,
+    TookTooLongError,
+    UnknownNameError,
+    UnsupportedError,
+)
 
 ResultT = TypeVar("ResultT")
 
@@ -32,6 +47,16 @@ _JOBS_OF_TEXT = frozenset({"check", "log", "machine", "scripts", "timings", "top
 _LOST = (BrokenWorkerProcess, KeyboardInterrupt, ProcessLookupError)
 """Of a process that was ended: Ctrl-C reaches the server's processes too, which hand it on; one that ended a
 moment ago is not found by who would end it."""
+_LASTING = (
+    InvalidInputError,
+    InvalidRequestError,
+    NothingFitsError,
+    UnsupportedError,
+    UnknownNameError,
+)
+"""Refusals that the question alone decides: they are kept as answers are."""
+_STOP_SECONDS = 1.0
+"""For a search whose client left to stop by itself, between two tables of layouts: a process less to start."""
 _TRIES = 3
 """Of a request whose process is ended from outside, for its memory perhaps."""
 
@@ -55,6 +80,8 @@ class Work:
         self.settings = settings
         self._processes = CapacityLimiter(max(settings.processes, 1))
         self._waiting = 0
+        self._behind = CapacityLimiter(max(settings.processes - 1, 1))
+        """Of batches: one process is left to who waits for one answer."""
         self._as_many = CapacityLimiter(inf)
         """Of the library's own, whose turns are not told from a start's."""
         self._start_one: Callable[[], object] = _nothing
@@ -81,19 +108,20 @@ class Work:
             Exception: whatever the function raises.
         """
         key = (function, *arguments)
-        known: ResultT | None = None if token else await self._known.get(key)
+        known = None if token else await self._known.get(key)
         if known is not None:
-            return known
+            kept: ResultT = _result(_as_outcome(known))
+            return kept
         outcome: Outcome | None = None
         async with create_task_group() as group:
             group.start_soon(_cancel_when_gone, request, group.cancel_scope)
             outcome = await self._made(key, token)
+            if group.cancel_scope.cancel_called:
+                outcome = None
             group.cancel_scope.cancel()
         if outcome is None:
             raise ClientDisconnect
-        if outcome.error is not None:
-            raise outcome.error
-        result: ResultT = outcome.result
+        result: ResultT = _result(outcome)
         return result
 
     async def outcome(
@@ -107,7 +135,7 @@ class Work:
         key = (function, *arguments)
         known = None if token else await self._known.get(key)
         if known is not None:
-            return Outcome(result=known)
+            return _as_outcome(known)
         return await self._made(key, token, may_wait=may_wait)
 
     async def _made(self, key: Key, token: str, *, may_wait: bool = False) -> Outcome:
@@ -116,6 +144,8 @@ class Work:
         outcome = await self._within_limits(*task, may_wait=may_wait)
         if outcome.error is None and not token:
             await self._known.put(key, outcome.result)
+        elif isinstance(outcome.error, _LASTING) and not token:
+            await self._known.put(key, outcome)
         return outcome
 
     @property
@@ -141,6 +171,10 @@ class Work:
         if self.waiting >= max(self.settings.queue, 1) and not may_wait:
             busy = "too many plans are being made"
             return Outcome(error=TooBusyError(busy, hint="try again in some seconds"))
+        async with self._behind if may_wait else nullcontext():
+            return await self._in_turn(function, *arguments)
+
+    async def _in_turn(self, function: Callable[..., object], *arguments: Any) -> Outcome:
         outcome: Outcome | None = None
         with move_on_after(self.settings.deadline_seconds) as limit:
             async with self._turn():
@@ -183,9 +217,23 @@ class Work:
     async def _in_process(
         self, function: Callable[..., object], *arguments: Any, ends: float = inf
     ) -> Outcome:
-        limited = (function, arguments, ends, self.settings.deadline_seconds)
-        task = partial(outcome_of, *limited)
+        left = Path(gettempdir()) / f"planner-left-{uuid4().hex}"
+        limited = (function, arguments, ends, self.settings.deadline_seconds, left)
+        outcome: Outcome | None = None
+        is_done = Event()
+        async with create_task_group() as group:
+            with CancelScope(shield=True) as running:
+                group.start_soon(_stop_when_left, anyio.Path(left), ends, is_done, running)
+                outcome = await self._outcome_of(*limited)
+            is_done.set()
+            group.cancel_scope.cancel()
+        while outcome is None:
+            await sleep_forever()  # until who cancelled it, which ended its process, is heard
+        return outcome
+
+    async def _outcome_of(self, *limited: Any) -> Outcome:
         if not self.settings.processes:
+            task = partial(outcome_of, *limited)
             return await to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._as_many)
         behind = partial(outcome_behind_the_server, *limited)
         for _ in range(_TRIES):
@@ -195,8 +243,37 @@ class Work:
         return Outcome(error=LostProcessError(lost, hint="try again in some seconds"))
 
 
+def _as_outcome(known: object) -> Outcome:
+    """Return what was kept: a refusal as it was, else an answer."""
+    return known if isinstance(known, Outcome) else Outcome(result=known)
+
+
+def _result(outcome: Outcome) -> Any:
+    """Return what was made, or raise what was: a refusal that is kept does not grow by where it was raised before."""
+    if outcome.error is not None:
+        raise outcome.error.with_traceback(None)
+    return outcome.result
+
+
 def _nothing() -> None:
     """Start no process: the service does not run."""
+
+
+async def _stop_when_left(
+    left: anyio.Path, ends: float, is_done: Event, running: CancelScope
+) -> None:
+    """Ask work to stop when it is cancelled before its time is over, and end its process where it does not soon."""
+    try:
+        await sleep_forever()
+    finally:
+        if not is_done.is_set():
+            patience = _STOP_SECONDS if monotonic() < ends else 0.0
+            with move_on_after(patience, shield=True), suppress(OSError):
+                await left.touch()
+                await is_done.wait()
+            running.cancel()
+            with CancelScope(shield=True), suppress(OSError):
+                await left.unlink(missing_ok=True)
 
 
 async def _cancel_when_gone(request: Request, scope: CancelScope) -> None:

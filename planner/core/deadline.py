@@ -1,6 +1,6 @@
 """Until when somebody waits for an answer: work that is long stops by then, while what it has is still of use."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf, isfinite
@@ -8,21 +8,26 @@ from time import monotonic
 
 _ENDS: ContextVar[float] = ContextVar("ends", default=inf)
 _ALLOWED: ContextVar[float] = ContextVar("allowed", default=inf)
+_IS_LEFT: ContextVar[Callable[[], bool] | None] = ContextVar("is_left", default=None)
 _WHAT_NEEDS_LESS = "ask for fewer GPUs, name fields of the strategy"
 
 
 @contextmanager
-def until(ends: float, allowed_seconds: float) -> Iterator[None]:
+def until(
+    ends: float, allowed_seconds: float, is_left: Callable[[], bool] | None = None
+) -> Iterator[None]:
     """Give what is done within until then, on the clock of `time.monotonic`, which processes of one machine share.
 
     Args:
         ends: when nobody waits any more.
         allowed_seconds: for the whole answer, waiting included; messages say it.
+        is_left: says whether nobody waits any more already.
     """
-    before, told = _ENDS.set(ends), _ALLOWED.set(allowed_seconds)
+    before, told, asked = _ENDS.set(ends), _ALLOWED.set(allowed_seconds), _IS_LEFT.set(is_left)
     try:
         yield
     finally:
+        _IS_LEFT.reset(asked)
         _ALLOWED.reset(told)
         _ENDS.reset(before)
 
@@ -39,8 +44,9 @@ def sooner(seconds: float, *, most_share: float = 1.0) -> Iterator[None]:
 
 
 def is_over() -> bool:
-    """Return whether there is no time left; without a deadline there always is."""
-    return monotonic() > _ENDS.get()
+    """Return whether there is no time left, or nobody who waits; without a deadline there always is."""
+    is_left = _IS_LEFT.get()
+    return monotonic() > _ENDS.get() or (is_left is not None and is_left())
 
 
 def no_answer(found: str = "") -> str:

@@ -179,12 +179,64 @@ def test_ctrl_c_that_reaches_a_process_that_warms_up_does_not_end_the_server() -
     assert anyio.run(warm_and_ask).result == os.getpid()
 
 
-def test_work_ends_when_the_client_leaves(service: Service) -> None:
+def test_work_stops_when_the_client_leaves_and_its_process_goes_on(service: Service) -> None:
     assert service.post({**GPT2, "id": "before"})[0] == 200
     (worker,) = service.workers()
     service.open_and_leave({**LONG, "id": "left"})
-    wait_until(lambda: worker not in service.workers())
     assert service.post({**GPT2, "id": "after it left"})[0] == 200
+    assert service.workers() == [worker]
+
+
+UNTIL_LEFT = "any(iter(__import__('planner.core.deadline').core.deadline.is_over, True))"
+PID = "__import__('os').getpid() + 0 * {}"
+
+
+def test_work_that_stops_when_it_is_left_keeps_its_process_and_other_work_loses_it() -> None:
+    async def ask() -> list[int]:
+        work = Work(Settings(processes=1, deadline_seconds=300))
+        pids = [(await work.outcome(eval, PID.format(0))).result]
+        for number, job in enumerate((partial(eval, UNTIL_LEFT), partial(time.sleep, 60)), 1):
+            with anyio.fail_after(60), anyio.move_on_after(0.5):
+                await work.outcome(job)
+            pids.append((await work.outcome(eval, PID.format(number))).result)
+        return pids
+
+    first, second, third = anyio.run(ask)
+    assert first == second
+    assert second != third
+
+
+def test_a_refusal_is_kept_as_an_answer_is(service: Service) -> None:
+    wish = {"model": "meta-llama/Llama-3.1-70B", "cluster": {"gpu": "rtx-4090"}}
+    took = []
+    for _ in range(2):
+        began = time.monotonic()
+        status, _, body = service.post(wish)
+        took.append(time.monotonic() - began)
+        assert (status, json.loads(body)["type"]) == (409, "urn:planner:nothing-fits")
+    assert took[1] < took[0] / 4
+
+
+def test_a_batch_leaves_a_process_to_who_waits_for_one_answer() -> None:
+    async def ask() -> tuple[float, int]:
+        work = Work(Settings(processes=2, deadline_seconds=300))
+        async with anyio.create_task_group() as group:
+            for seconds in (1.0, 1.1):  # both processes are started
+                group.start_soon(work.outcome, partial(time.sleep, seconds))
+        async with anyio.create_task_group() as group:
+            for number in range(4):
+                line = partial(time.sleep, 60 + number)
+                group.start_soon(partial(work.outcome, line, may_wait=True))
+            await anyio.sleep(0.2)
+            began = time.monotonic()
+            await work.outcome(time.time)
+            taken, waiting = time.monotonic() - began, work.waiting
+            group.cancel_scope.cancel()
+        return taken, waiting
+
+    taken, waiting = anyio.run(ask)
+    assert taken < 50
+    assert waiting == 0
 
 
 def test_more_than_may_wait_are_told_to_come_again(hurried: Service) -> None:
@@ -365,21 +417,27 @@ def test_the_same_answer_has_the_same_tag_and_is_not_sent_twice(service: Service
     assert (again[0], again[2]) == (304, b"")
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("POST", "/v1/suggest"), ("POST", "/v1/topology"), ("GET", "/plan?model=gpt2")],
-)
-def test_an_answer_that_the_client_has_is_not_sent_by_any_method(
-    service: Service, method: str, path: str
-) -> None:
-    body = json.dumps({"text": PAIR} if path.endswith("topology") else GPT2).encode()
-    kind = {"content-type": "application/json"}
-    status, headers, _ = service.ask(method, path, body, kind)
-    assert status == 200
+def test_an_answer_that_the_client_has_is_not_sent_again(service: Service) -> None:
+    status, headers, _ = service.get("/plan?model=gpt2")
+    assert (status, headers["cache-control"]) == (200, "no-cache")
     for named in (headers["etag"], headers["etag"].removeprefix("W/"), f'"x", {headers["etag"]}'):
-        again = service.ask(method, path, body, kind | {"if-none-match": named})
+        again = service.get("/plan?model=gpt2", {"if-none-match": named})
         assert (again[0], again[2], again[1]["etag"]) == (304, b"", headers["etag"])
-    assert service.ask(method, path, body, kind | {"if-none-match": '"other"'})[0] == 200
+    assert service.get("/plan?model=gpt2", {"if-none-match": '"other"'})[0] == 200
+
+
+def test_a_post_is_answered_whatever_its_client_has(service: Service) -> None:
+    body, kind = json.dumps(GPT2).encode(), {"content-type": "application/json"}
+    status, headers, answer = service.ask("POST", "/v1/suggest", body, kind)
+    again = service.ask("POST", "/v1/suggest", body, kind | {"if-none-match": headers["etag"]})
+    assert (status, again[0]) == (200, 200)
+    assert again[2] == answer
+
+
+def test_what_a_token_opened_is_kept_by_nobody(service: Service) -> None:
+    for secret in ({"x-hf-token": "hf_x"}, {"authorization": "Bearer x"}, {"x-api-key": "x"}):
+        assert service.get("/v1/models/gpt2", secret)[1]["cache-control"] == "no-store"
+    assert service.get("/v1/models/nobody")[1]["cache-control"] == "no-store"
 
 
 def test_an_answer_is_compressed_for_who_can_read_it(service: Service) -> None:
@@ -390,9 +448,14 @@ def test_an_answer_is_compressed_for_who_can_read_it(service: Service) -> None:
 
 def test_termination_is_obeyed_while_a_plan_is_made() -> None:
     with ThreadPoolExecutor() as pool, served(processes=1, deadline_seconds=60) as service:
-        pool.submit(service.ask, "POST", "/v1/suggest", json.dumps(LONG).encode(), {})
+        asked = pool.submit(service.ask, "POST", "/v1/suggest", json.dumps(LONG).encode(), {})
         wait_until(service.workers)
+        time.sleep(0.5)
         os.kill(service.pid, signal.SIGTERM)
+        status, headers, body = asked.result()
+        assert (status, headers["content-type"]) == (503, "application/problem+json")
+        assert int(headers["retry-after"]) > 0
+        assert json.loads(body)["status"] == 503
         # It is over when it is nobody's any more, long before the plan would be made.
         wait_until(lambda: not Path(f"/proc/{service.pid}/cmdline").read_bytes())
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from planner import __version__
 from planner.advice.plan import Plan
-from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, WayOut
+from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, Problem, WayOut
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import DATA_NAMES, FIELDS, Layout
@@ -24,6 +24,7 @@ from web.form import BESIDE, Question, control_of, form_values, is_known, read_q
 from web.packed import packed
 
 _MOST_PARAMETERS = 100
+_MEANT = re.compile(r"did you mean ([^?]+)\?")
 _FLAG = re.compile(r" \(--[^)]*\)")
 """What a terminal would say in a remedy's place: its link says it here."""
 OF_LAYOUT = {"strategy", *StrategyRequest.model_fields}
@@ -179,6 +180,21 @@ def without_unknown(query: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], 
     if not left or "model" not in known:
         return ()
     return ((f"plan without {'it' if left == 1 else 'them'}", "/plan?" + urlencode(packed(known))),)
+
+
+def meant_links(
+    query: Iterable[tuple[str, str]], problems: Iterable[Problem]
+) -> tuple[tuple[str, str], ...]:
+    """Return the links to the same question with each name that was perhaps meant; none where more is wrong."""
+    wrong = list(problems)
+    found = _MEANT.fullmatch(wrong[0].hint) if len(wrong) == 1 else None
+    said = _of_form(query)
+    if found is None or control_of(wrong[0].field) not in said:
+        return ()
+    return tuple(
+        (f"plan it with {name}", _link(said, wrong[0].field, name))
+        for name in found[1].split(" or ")
+    )
 
 
 def _link(said: Mapping[str, str], field: str, value: str) -> str:

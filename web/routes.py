@@ -1,6 +1,6 @@
 """The pages, and the plan as JSON and as a zip. Errors are raised; the app they are mounted in shows them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from http import HTTPStatus
@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from planner.catalog.records import read
-from planner.core.errors import InvalidInputError, PlannerError, problems_of
+from planner.core.errors import InvalidInputError, PlannerError, Problem, problems_of
 from planner.explain import glossary
 from web import sheet_routes, tool_routes
 from web.controls import EXAMPLES, fieldsets, labels
@@ -29,7 +29,7 @@ from web.jobs import (
 )
 from web.packed import LONG, packed
 from web.pages import STATIC, render
-from web.permalink import remedy_links, ways_out, without_unknown
+from web.permalink import meant_links, remedy_links, ways_out, without_unknown
 from web.sent import read_sent, said_by
 from web.sheet_jobs import topology_form
 from web.so_far import so_far
@@ -204,7 +204,7 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
         "title": title,
         "problems": problems,
         "ways_out": table,
-        "remedies": remedies or (without_unknown(said) if is_form and not table else ()),
+        "remedies": remedies or (_mended(said, problems) if is_form and not table else ()),
         "labels": {},
     }
     if request.url.path == "/topology":
@@ -216,6 +216,12 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
         return render("error.html", **context)
     best = so_far(said, error)
     return render("form.html", **{**context, **_form(request), "so_far": best})
+
+
+def _mended(
+    said: Sequence[tuple[str, str]], problems: Sequence[Problem]
+) -> tuple[tuple[str, str], ...]:
+    return without_unknown(said) or meant_links(said, problems)
 
 
 def mount(app: FastAPI) -> None:

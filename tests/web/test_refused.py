@@ -39,3 +39,11 @@ def test_a_field_too_long_for_an_address_is_refused(client: TestClient, name: st
     answer = client.post("/plan", data={**GPT2, name: "A" * 100_000}, follow_redirects=False)
     assert answer.status_code == 422
     assert "characters are too many" in answer.text
+
+
+def test_a_name_that_was_perhaps_meant_is_a_link(client: TestClient) -> None:
+    page = client.get("/plan", params={**GPT2, "gpu": "h1000"}).text
+    links = [unescape(href) for href in re.findall(r'<a fx-action href="([^"]*gpu=[^"]*)">', page)]
+    assert "/plan?model=gpt2&gpus_per_node=4&gpu=h100" in links
+    two_wrong = client.get("/plan", params={**GPT2, "gpu": "h1000", "framework": "trch"}).text
+    assert "gpu=h100&" not in unescape(two_wrong)

@@ -206,15 +206,21 @@ def test_work_that_stops_when_it_is_left_keeps_its_process_and_other_work_loses_
     assert second != third
 
 
-def test_a_refusal_is_kept_as_an_answer_is(service: Service) -> None:
-    wish = {"model": "meta-llama/Llama-3.1-70B", "cluster": {"gpu": "rtx-4090"}}
-    took = []
-    for _ in range(2):
-        began = time.monotonic()
-        status, _, body = service.post(wish)
-        took.append(time.monotonic() - began)
-        assert (status, json.loads(body)["type"]) == (409, "urn:planner:nothing-fits")
-    assert took[1] < took[0] / 4
+REFUSE = "(_ for _ in ()).throw(__import__('planner.core.errors').core.errors.{}(str(__import__('time').time_ns())))"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_kept"),
+    [("NothingFitsError", True), ("InvalidInputError", True), ("HubUnreachableError", False)],
+)
+def test_a_refusal_that_the_question_decides_is_kept(error: str, *, is_kept: bool) -> None:
+    async def ask() -> list[str]:
+        work = Work(Settings(processes=0, deadline_seconds=300))
+        job = REFUSE.format(error)
+        return [str((await work.outcome(eval, job)).error) for _ in range(2)]
+
+    first, second = anyio.run(ask)
+    assert (first == second) == is_kept
 
 
 def test_a_batch_leaves_a_process_to_who_waits_for_one_answer() -> None:

@@ -6,7 +6,6 @@ from types import MappingProxyType
 from planner.core.errors import InvalidInputError, did_you_mean
 from planner.core.units import format_flops
 from planner.generate import (
-    accelerate,
     axolotl,
     bridge,
     deepspeed,
@@ -32,7 +31,6 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         module.TARGET.name: module.TARGET
         for module in (
             torchrun,
-            accelerate,
             trainer,
             deepspeed,
             megatron,

@@ -37,7 +37,6 @@ def adapter_context(spec: RunSpec) -> dict[str, Any]:
             (spec.shards_gradients or spec.divides_model) and spec.framework != "deepspeed"
         ),
         "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
-        "quantization": _quantization(spec, adapters),
         "frozen_weights": _frozen_weights(spec, adapters),
         "adapter_dtype": "float32" if adapters.is_fp32 else spec.weight_dtype,
     }
@@ -50,22 +49,3 @@ def _frozen_weights(spec: RunSpec, adapters: Adapters) -> str:
         return spec.weight_dtype
     twice = ", their constants quantised too" if adapters.has_double_quantization else ""
     return f"linears of the blocks in 4 bit (NF4{twice}), the rest in {spec.weight_dtype}"
-
-
-def _quantization(spec: RunSpec, adapters: Adapters) -> dict[str, Any]:
-    """Return BitsAndBytesConfig's arguments.
-
-    FSDP shards floats alone: packed weights are called floats of the dtype that it gathers others in.
-
-    Source: https://huggingface.co/docs/bitsandbytes/fsdp_qlora
-    """
-    if adapters.base_bits == _INT8:
-        return {"load_in_8bit": True}
-    storage = {"bnb_4bit_quant_storage": spec.weight_dtype} if spec.shards_gradients else {}
-    return {
-        "load_in_4bit": True,
-        "bnb_4bit_quant_type": "nf4",
-        "bnb_4bit_use_double_quant": adapters.has_double_quantization,
-        "bnb_4bit_compute_dtype": spec.weight_dtype,
-        **storage,
-    }

@@ -9,11 +9,12 @@ from planner.core.errors import InvalidInputError
 from planner.core.files import open_file
 from planner.generate import TARGETS
 from planner.generate.plan_json import OWN, WRITTEN, digest, own_digest
+from planner.targets import retired_targets
 
 _LARGEST_BYTES = 2**26
 _NAMED = 5
 _MOST_KEPT = 1000
-_FOLDERS = (*TARGETS, "launchers")
+_FOLDERS = (*TARGETS, *retired_targets(), "launchers")
 _BESIDE = ("README.md", OWN, ".dockerignore")
 
 

@@ -49,7 +49,7 @@ _CPUS_PER_GPU = 2
 _DATA_GIB = 100
 """Of storage, for data and downloads; assumed."""
 
-_WITH_REQUIREMENTS = ("torchrun", "accelerate", "trainer", "deepspeed", "torchtitan")
+_WITH_REQUIREMENTS = ("torchrun", "trainer", "deepspeed", "torchtitan")
 """Targets that an image is built for; Megatron-LM has images of its own."""
 
 

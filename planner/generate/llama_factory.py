@@ -4,7 +4,7 @@ from typing import Any
 
 from planner.catalog.packages import packages, released_with
 from planner.domain.strategy import Recompute
-from planner.generate import accelerate, deepspeed
+from planner.generate import deepspeed
 from planner.generate.finetuners import LEAST_RATE, needs_reentrant, optimizer_name, run_length
 from planner.generate.hyperparameters import hyperparameters
 from planner.generate.programs import KEPT, save_every
@@ -141,9 +141,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "liger-kernel": spec.loss == "fused",
     }
     return {
-        # Of accelerate.yaml, which leaves recomputation to LLaMA-Factory.
-        **accelerate.TARGET.context(spec),
-        "is_recomputed": False,
+        "mixed_precision": _mixed_precision(spec),
         "release": packages()["llamafactory"].newest,
         "transformers": released_with("llamafactory")["transformers"],
         "packages": [name for name, is_needed in needed.items() if is_needed],
@@ -153,10 +151,17 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     }
 
 
+def _mixed_precision(spec: RunSpec) -> str:
+    """Return Accelerate's: with any it makes fp32 of every trained weight that it shards."""
+    if spec.weight_dtype == "bfloat16":
+        return "no"
+    return {"fp16-mixed": "fp16", "bf16-mixed": "bf16"}.get(spec.precision, "no")
+
+
 def _more_templates(spec: RunSpec) -> dict[str, str]:
     if spec.framework == "deepspeed":
         return {"ds_config.json": "deepspeed/ds_config.json"}
-    return {"accelerate.yaml": "accelerate/accelerate.yaml"} if spec.shards_gradients else {}
+    return {"accelerate.yaml": "llama-factory/accelerate.yaml"} if spec.shards_gradients else {}
 
 
 TARGET = Target(

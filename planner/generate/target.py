@@ -34,33 +34,8 @@ class Target:
         return "train.py" in self.templates and self.launch_template == "common/launch.md"
 
 
-SCRIPT: Mapping[str, str] = MappingProxyType(
-    {
-        f"{name}.py": f"modules/{name}.py"
-        for name in (
-            "settings",
-            "arguments",
-            "start",
-            "data",
-            "model",
-            "checkpoints",
-            "weights",
-            "report",
-            "evaluation",
-        )
-    }
-    | {"launcher.py": "common/launcher.py"}
-)
-"""File name to template, of what every script needs."""
-
-
 PLAIN: Mapping[str, str] = MappingProxyType(
     {f"{name}.py": f"plain/{name}.py" for name in ("settings", "data", "model", "checkpoints")}
     | {"launcher.py": "common/launcher.py"}
 )
-"""Likewise, of the scripts that have their own loop."""
-
-
-def more_modules(spec: RunSpec) -> dict[str, str]:
-    """Return those of modules that only some plans need."""
-    return {"answers.py": "modules/answers.py"} if spec.task == "causal-lm" else {}
+"""File name to template, of what every script with its own loop needs."""

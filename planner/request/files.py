@@ -3,7 +3,7 @@
 from planner.catalog.records import read
 from planner.core.errors import UnknownNameError, did_you_mean
 from planner.request.sections import FilesRequest
-from planner.targets import JUDGES
+from planner.targets import JUDGES, retired_targets
 
 ALL = "all"
 
@@ -26,8 +26,10 @@ def check_files(wanted: FilesRequest) -> None:
 def _check(what: str, names: str | list[str] | None, known: tuple[str, ...]) -> None:
     for name in names if isinstance(names, list) else ():
         if name not in known:
+            instead = retired_targets().get(name, "") if what == "target" else ""
+            near = did_you_mean(name, known) or f"known: {', '.join(known)}, or {ALL}"
             raise UnknownNameError(
                 f"unknown {what} {name[:40]!r}",
-                hint=did_you_mean(name, known) or f"known: {', '.join(known)}, or {ALL}",
+                hint=instead or near,
                 field=f"files.{what}s",
             )

@@ -14,7 +14,6 @@ from planner.domain.breach import Breach
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Strategy, Table, num_rows, tabulate
 from planner.targets import (
-    accelerate,
     axolotl,
     bridge,
     common,
@@ -32,7 +31,6 @@ from planner.targets.base import Judge, refusal
 JUDGES: Mapping[str, Judge] = MappingProxyType(
     {
         "torchrun": torchrun.judge,
-        "accelerate": accelerate.judge,
         "trainer": trainer.judge,
         "deepspeed": deepspeed.judge,
         "megatron": megatron.judge,
@@ -59,12 +57,22 @@ class _Targets:
 @frozen
 class _Frameworks:
     source: str
+    retired: Mapping[str, str]
     frameworks: Mapping[str, _Targets]
 
 
 @cache
+def _known() -> _Frameworks:
+    return build(_Frameworks, read("scripts", "targets"), "scripts/targets")
+
+
 def _by_framework() -> Mapping[str, _Targets]:
-    return build(_Frameworks, read("scripts", "targets"), "scripts/targets").frameworks
+    return _known().frameworks
+
+
+def retired_targets() -> Mapping[str, str]:
+    """Return the targets that earlier releases wrote, each with what took its place."""
+    return _known().retired
 
 
 __all__ = [
@@ -74,6 +82,7 @@ __all__ = [
     "is_writable",
     "launch",
     "refusals",
+    "retired_targets",
     "targets_of",
     "writes_any",
 ]

@@ -1,4 +1,4 @@
-"""What PEFT would not train as planned, in the scripts of PyTorch, Accelerate and Trainer."""
+"""What PEFT would not train as planned, in the files of PyTorch and Trainer."""
 
 import numpy as np
 

@@ -34,8 +34,6 @@ class Task:
     """What READMEs call the user's file."""
     sample: str = "sequence"
     """What READMEs call a sample."""
-    sample_arguments: str = "config.vocab_size"
-    """What the scripts need of config.json to read or draw samples."""
     data_packages: tuple[str, ...] = ()
     """What reads the files, where samples are no text."""
     has_classes: bool = False

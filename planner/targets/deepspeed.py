@@ -30,7 +30,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         *some_layers.alike(s),
         refusal(
             job.recipe.lora is not None,
-            "PEFT's adapters are in the scripts of accelerate and trainer",
+            "PEFT's adapters are in the files of trainer",
             "recipe.method",
         ),
         refusal(

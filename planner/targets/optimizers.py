@@ -47,7 +47,7 @@ class _Optimizers:
 
 @cache
 def optimizers() -> Mapping[str, Written]:
-    """Return what the scripts of torchrun, accelerate and trainer write, by the planner's name."""
+    """Return what the scripts of torchrun and trainer write, by the planner's name."""
     return build(_Optimizers, read("scripts", "optimizers"), "scripts/optimizers").optimizers
 
 
@@ -93,7 +93,7 @@ def in_backward(job: Job, s: Strategy) -> Breach:
 
 
 def judge(job: Job, s: Strategy, *, has_torchao: bool = False) -> tuple[Breach, ...]:
-    """Return why the scripts of torchrun, accelerate and trainer do not step an optimizer.
+    """Return why the scripts of torchrun and trainer do not step an optimizer.
 
     Args:
         job: what is trained.

@@ -55,7 +55,7 @@ def _frozen(job: Job, s: Strategy) -> tuple[Breach, ...]:
     return (
         refusal(
             lora is not None and lora.is_quantised,
-            "adapters beside quantised weights are in the scripts of accelerate and trainer",
+            "adapters beside quantised weights are in the files of trainer",
             "recipe.method",
         ),
         refusal(

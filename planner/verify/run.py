@@ -14,7 +14,7 @@ from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.verify.planned import Planned
 
-_TARGETS = ("torchrun", "accelerate", "deepspeed", "trainer")
+_TARGETS = ("torchrun", "deepspeed", "trainer")
 """Folders whose train.py can be run for so many steps, on CPUs too, and logs them."""
 _LAST = 3
 """Lines of a run that failed which are shown."""

@@ -21,7 +21,6 @@ from launched import (
     DEEP_LLAMA,
     GPT2,
     HYPERPARAMETERS,
-    LLAMA,
     TINY,
     Run,
     deep,
@@ -48,13 +47,11 @@ from planner.generate import RunSpec
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
-ON_GLOO = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false"}
 ZERO_3 = with_layout(TINY, zero_stage=3)
 DEEP_ZERO_3 = replace(ZERO_3, framework="deepspeed")
 STOPPED: dict[str, tuple[str, RunSpec, dict[str, str]]] = {
     "shards": ("torchrun", ZERO_3, {}),
     "divided": ("torchrun", deep(DEEP_GPT2, tensor_parallel_size=2), {}),
-    "accelerate": ("accelerate", TINY, {}),
     "deepspeed": ("deepspeed", DEEP_ZERO_3, GLOO_ONLY),
 }
 ARCHITECTURES = {"divided": "deep-gpt2"}
@@ -142,17 +139,14 @@ def first_loss(folder: Path) -> float:
         return float(model(input_ids=tokens, labels=tokens).loss)
 
 
-@pytest.mark.parametrize("target", ["torchrun", "accelerate"])
-def test_the_model_that_a_run_leaves_is_where_the_next_one_starts(
-    target: str, tmp_path: Path
-) -> None:
+def test_the_model_that_a_run_leaves_is_where_the_next_one_starts(tmp_path: Path) -> None:
     data = write_texts(tmp_path / "texts.jsonl", draw_texts(count=40, longest=25))
     tokenizer = write_tokenizer(tmp_path / "tokenizer")
-    write(tmp_path, TINY, target)
-    command = ("bash", f"{target}/launch.sh", "--no-dropout", *HYPERPARAMETERS)
+    write(tmp_path, TINY, "torchrun")
+    command = ("bash", "torchrun/launch.sh", "--no-dropout", *HYPERPARAMETERS)
     text = ("--data", str(data), "--tokenizer", str(tokenizer))
     run(tmp_path, *command, *text, HF_HOME=str(tmp_path / "home")).finish()
-    output = tmp_path / target / "checkpoints"
+    output = tmp_path / "torchrun" / "checkpoints"
     final = output / "final"
     assert names(output) == {"final"}
     assert transformers.AutoTokenizer.from_pretrained(final)("w0 w1")["input_ids"] == [3, 4]
@@ -162,7 +156,9 @@ def test_the_model_that_a_run_leaves_is_where_the_next_one_starts(
     following = ("--model", str(final), "--log", str(log), "--output", "next", "--no-save-model")
     again = Run(tmp_path, run(tmp_path, *command, *following).finish().process)
     assert again.losses[0] == pytest.approx(first_loss(final), abs=1e-5, rel=0)
-    assert not (tmp_path / target / "next").exists() or not names(tmp_path / target / "next")
+    assert not (tmp_path / "torchrun" / "next").exists() or not names(
+        tmp_path / "torchrun" / "next"
+    )
     run(tmp_path, *command, "--overwrite").finish()
     assert "tokenizer.json" not in names(final)
 
@@ -181,12 +177,6 @@ SHARDED: dict[str, tuple[str, str, RunSpec, dict[str, str]]] = {
         {},
     ),
     "fsdp": ("torchrun", "gpt2", ZERO_3, {}),
-    "accelerate": (
-        "accelerate",
-        "llama",
-        replace(ZERO_3, model_config=LLAMA),
-        {**ON_GLOO, "ACCELERATE_ENGINE": "fsdp"},
-    ),
     "deepspeed": ("deepspeed", "gpt2", DEEP_ZERO_3, GLOO_ONLY),
     "deepspeed pipeline": (
         "deepspeed",
@@ -218,12 +208,11 @@ def test_a_divided_model_is_saved_in_files_that_transformers_loads(
     assert model.config.max_position_embeddings == SEQUENCE_LENGTH
 
 
-@pytest.mark.parametrize("target", ["torchrun", "accelerate"])
-def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(target: str, tmp_path: Path) -> None:
-    write(tmp_path, TINY, target)
+def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(tmp_path: Path) -> None:
+    write(tmp_path, TINY, "torchrun")
     limit = "import resource\n\nresource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
-    edit(tmp_path, target, "HERE = Path", f"{limit}HERE = Path")
-    command = ("bash", f"{target}/launch.sh", *HYPERPARAMETERS, "--save-every", "1")
+    edit(tmp_path, "torchrun", "HERE = Path", f"{limit}HERE = Path")
+    command = ("bash", "torchrun/launch.sh", *HYPERPARAMETERS, "--save-every", "1")
     output = run(tmp_path, *command).fail()
     (line,) = (line for line in output.splitlines() if "was not saved" in line)
     name = "step-1"
@@ -232,7 +221,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_checkpoint(target: str, tmp_
     assert "Traceback" not in output
     again = run(tmp_path, *command, "--resume", f"checkpoints/{name}9").fail()
     assert f"there is no checkpoint checkpoints/{name}9" in again
-    assert not names(tmp_path / target / "checkpoints")
+    assert not names(tmp_path / "torchrun" / "checkpoints")
 
 
 @pytest.mark.parametrize("stage", [0, 3])

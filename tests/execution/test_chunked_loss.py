@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from launched import ACCUMULATED, LLAMA, TINY, launch
+from launched import ACCUMULATED, LLAMA, launch
 from reference import assert_parity, expected
 from run_specs import with_layout
 
@@ -29,8 +29,3 @@ def test_shards_train_in_chunks_like_one_process(tmp_path: Path) -> None:
     llama = with_layout(ACCUMULATED, model_config=LLAMA, zero_stage=3, recompute="full")
     run = launch(tmp_path, in_chunks(llama), "--no-dropout")
     assert_parity(run.finish(), expected("llama"))
-
-
-def test_accelerates_script_trains_in_chunks_like_one_process(tmp_path: Path) -> None:
-    run = launch(tmp_path, in_chunks(TINY), "--no-dropout", target="accelerate")
-    assert_parity(run.finish(), expected("gpt2"))

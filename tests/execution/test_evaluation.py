@@ -74,10 +74,8 @@ def evaluated(reference: Reference, architecture: str, others: list[list[int]]) 
     return total / labels
 
 
-def assert_evaluated(run: Any, architecture: str, *, is_packed: bool = True) -> None:
-    texts, others = (
-        packed(each, SEQUENCE_LENGTH) if is_packed else each for each in (TEXTS, OTHERS)
-    )
+def assert_evaluated(run: Any, architecture: str) -> None:
+    texts, others = (packed(each, SEQUENCE_LENGTH) for each in (TEXTS, OTHERS))
     reference = train(SHAPES[architecture], texts)
     assert run.losses == pytest.approx(reference.losses, abs=1e-5, rel=0)
     assert [line["step"] for line in run.evaluations] == [2, 3]
@@ -92,26 +90,20 @@ def test_every_layout_evaluates_like_one_process(options: tuple[str, ...], tmp_p
 
 
 @pytest.mark.parametrize(
-    ("target", "plan", "engine"),
+    "plan",
     [
-        ("accelerate", ACCUMULATED, ""),
-        ("accelerate", with_layout(PLANS["context@deep-llama"], zero_stage=3), "fsdp"),
-        ("deepspeed", with_layout(ACCUMULATED, zero_stage=2, framework="deepspeed"), "deepspeed"),
-        ("deepspeed", replace(PLANS["pipeline@deep-gpt2"], framework="deepspeed"), "deepspeed"),
+        with_layout(ACCUMULATED, zero_stage=2, framework="deepspeed"),
+        replace(PLANS["pipeline@deep-gpt2"], framework="deepspeed"),
     ],
-    ids=["accelerate", "context", "deepspeed", "pipeline"],
+    ids=["data", "pipeline"],
 )
-def test_every_target_evaluates_like_one_process(
-    target: str, plan: RunSpec, engine: str, options: tuple[str, ...], tmp_path: Path
+def test_deepspeed_evaluates_like_one_process(
+    plan: RunSpec, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    environment = {"ACCELERATE_USE_CPU": "true"}
-    if engine:
-        environment = {**GLOO_ONLY, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": engine}
-    folder, is_packed = write(tmp_path, plan, target), target == "deepspeed"
-    options = options if is_packed else (*options, "--padded")
-    run = start(folder, "bash", f"{target}/launch.sh", *options, **environment).finish()
+    folder = write(tmp_path, plan, "deepspeed")
+    run = start(folder, "bash", "deepspeed/launch.sh", *options, **GLOO_ONLY).finish()
     (architecture,) = (name for name, shape in SHAPES.items() if shape is plan.model_config)
-    assert_evaluated(run, architecture, is_packed=is_packed)
+    assert_evaluated(run, architecture)
 
 
 def test_synthetic_samples_are_held_out_too(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from launched import ACCUMULATED, launch, launch_several, write
+from launched import ACCUMULATED, launch_several, write
 from reference import TOLERANCE, mean_distance, train
 from run_specs import with_layout
 from several import load
@@ -36,10 +36,7 @@ def test_shards_of_experts_train_like_one_process(tmp_path: Path) -> None:
         assert runs[f"{kind}-half"].losses == pytest.approx(reference.losses, abs=0.05)
 
 
-@pytest.mark.parametrize("target", ["torchrun", "accelerate"])
-def test_autocast_reaches_the_experts(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_autocast_reaches_the_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dtypes: list[torch.dtype] = []
 
     def multiply(tokens: torch.Tensor, weights: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
@@ -50,8 +47,7 @@ def test_autocast_reaches_the_experts(
     spec = with_layout(
         ACCUMULATED, model_config=CONFIGS["mixtral"], has_experts=True, precision="bf16-mixed"
     )
-    write(tmp_path, spec, target)
-    script = load(tmp_path / target / "train.py")
+    script = load(write(tmp_path, spec, "torchrun") / "torchrun" / "train.py")
     monkeypatch.setattr(sys, "argv", ["train.py", "--init", "random"])
     args = script.parse_arguments()
     model = script.build_model(args, script.read_config(args))
@@ -62,8 +58,3 @@ def test_autocast_reaches_the_experts(
     assert set(dtypes) == {torch.bfloat16}
     experts = [each for name, each in model.named_parameters() if "experts" in name]
     assert all(each.grad is not None and each.grad.dtype == torch.float32 for each in experts)
-
-
-def test_accelerate_shards_experts(tmp_path: Path) -> None:
-    run = launch(tmp_path, SHARDS["mixtral"], "--no-dropout", target="accelerate").finish()
-    assert run.losses == pytest.approx(train(CONFIGS["mixtral"]).losses, abs=TOLERANCE, rel=0)

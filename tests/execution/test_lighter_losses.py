@@ -8,7 +8,7 @@ from pathlib import Path
 
 import test_lora
 import yaml
-from launched import ACCUMULATED, LLAMA, launch_several, start, write
+from launched import ACCUMULATED, LLAMA, launch_several
 from reference import assert_parity, expected
 from run_specs import with_layout
 from test_deepspeed import GLOO_ONLY, weights_of
@@ -45,12 +45,6 @@ def test_deepspeed_trains_with_a_lighter_loss_like_one_process(tmp_path: Path) -
     runs = launch_several(tmp_path, plans, *options, target="deepspeed", **environment)
     for run in runs.values():
         assert_parity(run, expected("llama"))
-
-
-def test_accelerates_script_trains_with_a_fused_loss_like_one_process(tmp_path: Path) -> None:
-    folder = write(tmp_path, FUSED, "accelerate")
-    run = start(folder, "bash", "accelerate/launch.sh", "--no-dropout", **INTERPRETED)
-    assert_parity(run.finish(), expected("llama"))
 
 
 def test_ligers_other_kernels_stay_away_from_what_is_compiled_and_from_experts() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from launched import DEEP_LLAMA, TINY, launch, launch_several
+from launched import DEEP_LLAMA, TINY, launch_several
 from reference import distance, train_apart
 from run_specs import with_layout
 from torch import Tensor
@@ -37,17 +37,3 @@ def test_replicas_meet_every_few_steps(tmp_path: Path) -> None:
         for step in range(1, STEPS + 1):
             some, other = both(run.folder / "checkpoints" / f"step-{step}", tmp_path / "whole.pt")
             assert (distance(some, other) == 0) is (step % int(every) == 0)
-
-
-def test_accelerates_replicas_meet_every_few_steps(tmp_path: Path) -> None:
-    spec = with_layout(TINY, model_config=DEEP_LLAMA, synchronize_every=3)
-    run = launch(tmp_path, spec, "--no-dropout", target="accelerate").finish()
-    reference = train_apart(DEEP_LLAMA, every=3, steps=3)
-    assert run.losses == pytest.approx(reference.losses, abs=TOLERANCE, rel=0)
-    assert distance(run.weights, reference.weights) <= TOLERANCE
-
-
-def test_accelerates_checkpoints_are_refused_between_meetings(tmp_path: Path) -> None:
-    spec = with_layout(TINY, synchronize_every=2)
-    run = launch(tmp_path, spec, "--save-every", "1", target="accelerate")
-    assert "saves one process's parameters" in run.fail()

@@ -66,10 +66,9 @@ def test_a_batch_that_the_processes_do_not_divide_ends_the_job(tmp_path: Path) -
     assert "Traceback" not in output
 
 
-@pytest.mark.parametrize("target", ["torchrun", "accelerate"])
-def test_a_node_without_its_number_is_told_to_set_it(target: str, tmp_path: Path) -> None:
-    folder = write(tmp_path, with_layout(TINY, nodes=2, gpus_per_node=1), target)
-    run = start(folder, "bash", f"{target}/launch.sh", MASTER_ADDR="127.0.0.1")
+def test_a_node_without_its_number_is_told_to_set_it(tmp_path: Path) -> None:
+    folder = write(tmp_path, with_layout(TINY, nodes=2, gpus_per_node=1), "torchrun")
+    run = start(folder, "bash", "torchrun/launch.sh", MASTER_ADDR="127.0.0.1")
     assert "NODE_RANK: set it to the number of this node, 0 to 1" in run.fail()
 
 

@@ -21,22 +21,6 @@ def test_torchrun_trains_like_one_process(zero_stage: int, tmp_path: Path) -> No
         assert_parity(run.finish(), expected("gpt2"))
 
 
-def test_accelerate_trains_like_one_process(tmp_path: Path) -> None:
-    runs = [
-        launch(tmp_path / "once", TINY, "--no-dropout", target="accelerate"),
-        launch(tmp_path / "often", ACCUMULATED, "--no-dropout", target="accelerate"),
-    ]
-    for run in runs:
-        assert_parity(run.finish(), expected("gpt2"))
-
-
-def test_accelerate_trains_with_zero_1_like_one_process(tmp_path: Path) -> None:
-    """Higher stages shard in test_accelerate_fsdp.py."""
-    spec = with_layout(ACCUMULATED, zero_stage=1)
-    run = launch(tmp_path, spec, "--no-dropout", target="accelerate")
-    assert_parity(run.finish(), expected("gpt2"))
-
-
 def test_masked_models_train_like_one_process(tmp_path: Path) -> None:
     bert = with_layout(ACCUMULATED, model_config=BERT, task="masked-lm")
     runs = [
@@ -56,23 +40,14 @@ def test_a_head_that_sees_masked_tokens_alone_trains_like_one_that_sees_all(tmp_
     config = whole | {"sparse_prediction": True}
     spec = with_layout(ACCUMULATED, model_config=config, task="masked-lm")
     evaluated = ("--no-dropout", "--eval-every", "3")
-    runs = {
-        target: launch(tmp_path / target, spec, *evaluated, target=target)
-        for target in ("torchrun", "accelerate")
-    }
-    for run in runs.values():
-        finished = run.finish()
-        assert finished.losses == pytest.approx(train(whole).losses, abs=1e-5)
+    run = launch(tmp_path, spec, *evaluated).finish()
+    assert run.losses == pytest.approx(train(whole).losses, abs=1e-5)
 
 
 def test_one_gpu_needs_no_process_group_of_several(tmp_path: Path) -> None:
     spec = with_layout(TINY, gpus_per_node=1, gradient_accumulation_steps=2)
-    runs = [
-        launch(tmp_path / target, spec, "--no-dropout", target=target)
-        for target in ("torchrun", "accelerate")
-    ]
-    for run in runs:
-        assert_parity(run.finish(), expected("gpt2"), world_size=1)
+    run = launch(tmp_path, spec, "--no-dropout").finish()
+    assert_parity(run, expected("gpt2"), world_size=1)
 
 
 def test_llama_trains_like_one_process(tmp_path: Path) -> None:
@@ -86,13 +61,12 @@ def test_llama_trains_like_one_process(tmp_path: Path) -> None:
         assert_parity(run.finish(), expected("llama"), world_size)
 
 
-@pytest.mark.parametrize("target", ["torchrun", "accelerate"])
-def test_two_nodes_train_like_one_process(target: str, tmp_path: Path) -> None:
+def test_two_nodes_train_like_one_process(tmp_path: Path) -> None:
     spec = with_layout(TINY, nodes=2, gpus_per_node=1)
-    command = ("bash", f"{target}/launch.sh", "--no-dropout")
+    command = ("bash", "torchrun/launch.sh", "--no-dropout")
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port()}
     nodes = [
-        start(write(tmp_path / rank, spec, target), *command, NODE_RANK=rank, **meeting)
+        start(write(tmp_path / rank, spec, "torchrun"), *command, NODE_RANK=rank, **meeting)
         for rank in ("0", "1")
     ]
     first, second = (node.finish() for node in nodes)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from launched import ACCUMULATED, DEEP_GPT2, DEEP_LLAMA, TINY, deep, launch, launch_several
+from launched import DEEP_GPT2, DEEP_LLAMA, TINY, deep, launch, launch_several
 from reference import distance, expected
 from run_specs import with_layout
 
@@ -16,42 +16,19 @@ FP16 = with_layout(TINY, precision="fp16-mixed")
 
 
 @pytest.mark.parametrize(
-    "cases",
-    [
-        {"torchrun": with_layout(TINY, zero_stage=3), "accelerate": TINY},
-        {"torchrun": FP16, "accelerate": with_layout(TINY, zero_stage=1)},
-        {"torchrun": with_layout(FP16, zero_stage=1)},
-    ],
+    "spec",
+    [with_layout(TINY, zero_stage=3), FP16, with_layout(FP16, zero_stage=1)],
     ids=["sharded", "replicated", "scaled"],
 )
-def test_resuming_repeats_the_uninterrupted_run(cases: dict[str, RunSpec], tmp_path: Path) -> None:
-    wholes = {
-        target: launch(tmp_path / target, spec, *SAVE, target=target)
-        for target, spec in cases.items()
-    }
-    parts = {}
-    for target, whole in wholes.items():
-        checkpoints = whole.finish().folder / target / "checkpoints"
-        assert {path.name for path in checkpoints.iterdir()} == {"step-1", "step-2", "step-3"}
-        resume = ("--resume", str(checkpoints / "step-1"))
-        folder = tmp_path / f"{target}-resumed"
-        parts[target] = launch(folder, cases[target], *resume, target=target)
-    for target, part in parts.items():
-        whole = wholes[target]
-        assert [record["step"] for record in part.finish().log] == [2, 3]
-        assert part.losses == whole.losses[1:]
-        assert part.weights.keys() == whole.weights.keys()
-        assert all(weight.equal(whole.weights[name]) for name, weight in part.weights.items())
-
-
-def test_accelerate_resumes_with_another_accumulation(tmp_path: Path) -> None:
-    """As on fewer processes or with smaller micro-batches: each step still has the whole batch."""
-    whole = launch(tmp_path / "whole", TINY, "--no-dropout", *SAVE, target="accelerate").finish()
-    resume = ("--resume", str(whole.folder / "accelerate" / "checkpoints" / "step-1"))
-    folder = tmp_path / "part"
-    part = launch(folder, ACCUMULATED, "--no-dropout", *resume, target="accelerate").finish()
-    assert part.losses == pytest.approx(whole.losses[1:], abs=1e-5, rel=0)
-    assert distance(part.weights, whole.weights) <= 1e-5
+def test_resuming_repeats_the_uninterrupted_run(spec: RunSpec, tmp_path: Path) -> None:
+    whole = launch(tmp_path / "whole", spec, *SAVE).finish()
+    checkpoints = whole.folder / "torchrun" / "checkpoints"
+    assert {path.name for path in checkpoints.iterdir()} == {"step-1", "step-2", "step-3"}
+    part = launch(tmp_path / "part", spec, "--resume", str(checkpoints / "step-1")).finish()
+    assert [record["step"] for record in part.log] == [2, 3]
+    assert part.losses == whole.losses[1:]
+    assert part.weights.keys() == whole.weights.keys()
+    assert all(weight.equal(whole.weights[name]) for name, weight in part.weights.items())
 
 
 def test_divided_models_resume_exactly(tmp_path: Path) -> None:

@@ -121,13 +121,13 @@ def test_what_the_job_needs_is_taken_from_the_environment(
     sdk: dict[str, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variables = {"HF_TOKEN": "secret", "IMAGE": "mine", "S3_DATA": "s3://bucket/corpus"}
-    for name, value in {**variables, "SAGEMAKER_ROLE": "a-role", "TARGET": "accelerate"}.items():
+    for name, value in {**variables, "SAGEMAKER_ROLE": "a-role", "TARGET": "trainer"}.items():
         monkeypatch.setenv(name, value)
-    start(write(tmp_path, ONE, "torchrun", "accelerate"), monkeypatch)
+    start(write(tmp_path, ONE, "torchrun", "trainer"), monkeypatch)
     (trainer,), (channel,) = sdk["ModelTrainer"], sdk["InputData"]
     assert (trainer.training_image, trainer.role) == ("mine", "a-role")
     assert trainer.environment["HF_TOKEN"] == "secret"  # noqa: S105
-    assert trainer.source_code.source_dir == str(tmp_path / "accelerate")
+    assert trainer.source_code.source_dir == str(tmp_path / "trainer")
     assert trainer.started == {"input_data_config": [channel]}
     assert channel.arguments == {"channel_name": "training", "data_source": "s3://bucket/corpus"}
 

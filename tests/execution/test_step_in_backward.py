@@ -46,7 +46,6 @@ def test_a_second_micro_batch_ends_the_run_with_one_line(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("target", "layout"),
     [
-        ("accelerate", {"zero_stage": 3}),
         ("trainer", {"zero_stage": 3}),
         ("torchrun", {"tensor_parallel_size": 2, "global_batch_size": 8}),
         ("torchrun", {"optimizer": "muon", "gpus_per_node": 1}),

@@ -10,7 +10,7 @@ import torch
 import trainer_runs
 from bitsandbytes.optim.adamw import AdamW8bit
 from bitsandbytes.optim.lion import Lion
-from launched import ACCUMULATED, BETA2, GPT2, LLAMA, WEIGHT_DECAY, Run, launch, launch_several
+from launched import ACCUMULATED, BETA2, GPT2, LLAMA, WEIGHT_DECAY, Run, launch_several
 from reference import (
     Reference,
     decaying,
@@ -120,12 +120,6 @@ def test_muon_steps_the_matrices_of_blocks_and_resumes_exactly(tmp_path: Path) -
     assert distance(again.weights, run.weights) == 0.0
 
 
-def test_accelerates_script_steps_like_one(tmp_path: Path) -> None:
-    plan = with_layout(ACCUMULATED, optimizer="adamw-8bit")
-    run = launch(tmp_path, plan, "--no-dropout", target="accelerate").finish()
-    assert_close(run, train(GPT2, step_with=step_with("adamw-8bit")))
-
-
 @pytest.mark.parametrize("name", ["adafactor", "sgd-momentum", "lion"])
 def test_trainer_steps_like_one(name: str, tmp_path: Path) -> None:
     """Those that it has no name for, or would step by other betas."""
@@ -134,7 +128,7 @@ def test_trainer_steps_like_one(name: str, tmp_path: Path) -> None:
     assert_close(run, train(LLAMA, step_with=step_with(name), rate=trainer_runs.rate))
 
 
-@pytest.mark.parametrize("target", ["torchrun", "accelerate", "trainer"])
+@pytest.mark.parametrize("target", ["torchrun", "trainer"])
 def test_what_does_not_step_shards_is_refused(target: str) -> None:
     for name, written in optimizers().items():
         shards = with_layout(ACCUMULATED, optimizer=name, zero_stage=3)

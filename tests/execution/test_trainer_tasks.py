@@ -30,8 +30,8 @@ from reference import (
     train_samples,
     update,
 )
-from run_specs import with_layout
-from test_speech import RATE, write_processor, write_sounds
+from run_specs import refusal, with_layout
+from sounds import RATE, write_processor, write_sounds
 from texts import draw_texts, write_tags, write_tokenizer
 from trainer_runs import (
     assert_parity,
@@ -203,3 +203,16 @@ def test_without_data_every_task_trains_on_random_samples(
     spec = with_layout(ACCUMULATED, model_config=config, task=task)
     run = train(tmp_path, spec, "--max_steps", "2", "--save_strategy", "no").finish()
     assert run.losses[1] < run.losses[0]
+
+
+@pytest.mark.parametrize("framework", ["torch", "deepspeed"])
+def test_scripts_with_a_loop_of_their_own_leave_classifiers_to_trainer(framework: str) -> None:
+    plan = with_layout(ACCUMULATED, task="sequence-classification", framework=framework)
+    said = "for sequence-classification there are the files of trainer"
+    assert said in refusal(plan, {"torch": "torchrun"}.get(framework, framework))
+
+
+def test_models_whose_inputs_are_unknown_are_refused() -> None:
+    pegasus = with_layout(ACCUMULATED, model_config={"model_type": "pegasus"}, task="seq2seq-lm")
+    known = "know the inputs of t5, mt5, bart, not of models of type pegasus"
+    assert known in refusal(pegasus, "trainer")

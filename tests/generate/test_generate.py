@@ -78,7 +78,7 @@ OWN_MODELS = ("nanotron", "torchtitan")
 """Targets that have no GPT-2, and are tried with a Llama."""
 CONFIGURED = ("axolotl", "llama-factory")
 """Targets that are told all by a file."""
-SCRIPTS = ("torchrun", "accelerate", "trainer", "deepspeed")
+SCRIPTS = ("torchrun", "trainer", "deepspeed")
 ALL = tuple(name for name in TARGETS if name not in OWN_MODELS)
 LLAMA_8B = {
     "model_type": "llama",
@@ -172,7 +172,7 @@ def test_a_bundle_has_every_file_of_its_targets() -> None:
     }
     assert files.keys() == {"README.md"} | wanted
     assert json.loads(files["torchrun/config.json"]) == SPEC.model_config
-    assert files["torchrun/config.json"] == files["accelerate/config.json"]
+    assert files["torchrun/config.json"] == files["deepspeed/config.json"]
     others = tuple(f"{target}/" for target in TARGETS if target != "torchrun")
     assert generate(SPEC, ["torchrun"]).keys() == {
         name for name in files if not name.startswith(others)
@@ -288,7 +288,7 @@ def requirements(text: str) -> list[str]:
 
 def test_requirements_name_kernels_for_layers_that_scan() -> None:
     config = {"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"]}
-    for target in ("torchrun", "accelerate", "trainer"):
+    for target in ("torchrun", "trainer"):
         name = f"{target}/requirements.txt"
         scanning = generate(replace(SPEC, model_config=config), (target,))[name]
         assert "flash-linear-attention causal-conv1d" in scanning.splitlines()[-1]
@@ -303,8 +303,8 @@ def test_requirements_begin_with_the_oldest_that_ran_and_end_before_what_may_bre
         "transformers>=5.23.0,<6",
         "datasets",
     ]
-    text = files["accelerate/requirements.txt"]
-    assert requirements(text)[0] == "accelerate>=1.10.1,<2"
+    text = files["trainer/requirements.txt"]
+    assert "accelerate>=1.10.1,<2" in requirements(text)
     titan = generate(replace(SPEC, model_config=LLAMA_8B), ["torchtitan"])
     assert requirements(titan["torchtitan/requirements.txt"])[0] == "torch>=2.13.0,<2.14"
     assert "CUDA 13.0, which takes NVIDIA's driver 580 or newer" in text
@@ -345,8 +345,8 @@ def test_a_script_says_first_which_packages_it_was_not_tried_with(
     files = generate(replace(SPEC, oldest_versions={"transformers": "5.4.0"}), ALL)
     monkeypatch.setattr("importlib.metadata.version", ({**SPEC.versions, **installed}).__getitem__)
     monkeypatch.delenv("RANK", raising=False)
-    for target in ("torchrun", "accelerate", "deepspeed"):
-        script = ast.parse(files[f"{target}/settings.py"] + files.get(f"{target}/arguments.py", ""))
+    for target in ("torchrun", "deepspeed"):
+        script = ast.parse(files[f"{target}/settings.py"])
         check = [one for one in script.body if is_about_versions(one)]
         scope: dict[str, Any] = {"importlib": importlib, "os": os, "fail": sys.exit}
         exec(compile(ast.Module(check, []), "train.py", "exec"), scope)  # noqa: S102
@@ -366,15 +366,14 @@ def is_about_versions(statement: ast.stmt) -> bool:
 
 @pytest.mark.parametrize(("framework", "own"), [("torch", "torchrun"), ("deepspeed", "deepspeed")])
 def test_a_compiled_plan_compiles_its_blocks_or_is_refused(framework: str, own: str) -> None:
-    compiled, targets = replace(SPEC, compile=True, framework=framework), (own, "accelerate")
+    compiled = replace(SPEC, compile=True, framework=framework)
     for zero_stage in (0, 3):
-        files = files_of(with_layout(compiled, zero_stage=zero_stage), targets)
+        files = files_of(with_layout(compiled, zero_stage=zero_stage), [own])
         gathers = framework == "deepspeed" and zero_stage == 3
         line = "block.forward = torch.compile(block.forward)" if gathers else "block.compile()"
-        for target in targets:
-            assert script_of(files, target).count(line) == 1
+        assert script_of(files, own).count(line) == 1
         whole = with_layout(replace(compiled, compiles_whole=True), zero_stage=0)
-        script = script_of(files_of(whole, targets), own)
+        script = script_of(files_of(whole, [own]), own)
         assert (script.count("model.compile()"), script.count("block.compile()")) == (1, 0)
     for is_whole in (False, True):
         files = generate(replace(compiled, compiles_whole=is_whole), ["trainer"])
@@ -395,7 +394,7 @@ def test_the_kernel_of_flash_attention_is_installed_with_it() -> None:
             assert ("pip install --no-build-isolation" in text) == (attention == "flash")
         readme = files["README.md"]
         shown = readme.count("\npip install --no-build-isolation flash-attn")
-        assert shown == (6 if attention == "flash" else 0)
+        assert shown == (5 if attention == "flash" else 0)
     hopper = generate(replace(SPEC, attention="flash", flash_version=3), ["torchrun"])
     assert "#subdirectory=hopper" in hopper["README.md"]
     assert '"flash_attn_interface"' in script_of(hopper, "torchrun")
@@ -417,9 +416,9 @@ def test_a_bare_configuration_starts_from_random_weights() -> None:
 
 
 def test_an_unknown_target_is_refused_with_a_near_one() -> None:
-    with pytest.raises(InvalidInputError, match="unknown target 'acelerate'") as caught:
-        generate(SPEC, ["acelerate"])
-    assert caught.value.hint == "did you mean accelerate?"
+    with pytest.raises(InvalidInputError, match="unknown target 'deepsped'") as caught:
+        generate(SPEC, ["deepsped"])
+    assert caught.value.hint == "did you mean deepspeed?"
     with pytest.raises(InvalidInputError) as caught:
         generate(SPEC, ["slurm"])
     assert caught.value.hint == f"known targets: {', '.join(TARGETS)}"
@@ -570,7 +569,7 @@ def test_ranks_follow_the_wiring_unless_the_user_says_otherwise(target: str) -> 
 def test_a_target_that_cannot_write_a_plan_is_left_out_with_its_reason() -> None:
     files = files_of(divided(replace(SPEC, model_config=LLAMA), **TENSOR), ALL)
     assert written(files) == ["torchrun"]
-    assert "No files for **accelerate**: transformers divides by tensor" in files["README.md"]
+    assert "No files for **trainer**: Trainer divides the data" in files["README.md"]
 
 
 @pytest.mark.parametrize(
@@ -598,8 +597,8 @@ def test_what_no_target_can_run_is_refused_with_each_ones_reason(
 ) -> None:
     config = layout.pop("model_config", LLAMA)
     spec = divided(replace(SPEC, model_config=config), **layout)
-    reasons = refused(spec, ("torchrun", "accelerate"))
-    assert list(reasons) == ["torchrun", "accelerate"]
+    reasons = refused(spec, ("torchrun", "trainer"))
+    assert list(reasons) == ["torchrun", "trainer"]
     assert reason in reasons["torchrun"]
 
 
@@ -644,14 +643,13 @@ def test_an_optimizer_on_the_cpu_has_its_cores(tmp_path: Path) -> None:
     in_memory = with_layout(SPEC, gpus_per_node=2, global_batch_size=64, zero_stage=3)
     offloaded = replace(in_memory, offload=Offload.OPTIMIZER_AND_PARAMETERS)
     for spec, threads in ((in_memory, "1"), (offloaded, "4")):
-        for target in ("torchrun", "accelerate"):
-            files = generate(spec, [target])
-            assert (", fused=True" in script_of(files, target)) == (threads != "1")
-            launcher = files[f"{target}/launch.sh"].partition("\nexec ")[0]
-            said = run_shell(f"{EIGHT_CORES}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
-            assert said == threads
-            said = run_shell(f"nproc() {{ echo 1; }}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
-            assert said == "1"
+        files = generate(spec, ["torchrun"])
+        assert (", fused=True" in script_of(files, "torchrun")) == (threads != "1")
+        launcher = files["torchrun/launch.sh"].partition("\nexec ")[0]
+        said = run_shell(f"{EIGHT_CORES}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
+        assert said == threads
+        said = run_shell(f"nproc() {{ echo 1; }}\n{launcher}\necho $OMP_NUM_THREADS", tmp_path)
+        assert said == "1"
 
 
 def run_shell(script: str, folder: Path) -> str:

@@ -12,7 +12,7 @@ from test_generate import LLAMA, LLAMA_8B, SPEC
 from planner.generate import generate
 from planner.generate.hyperparameters import hyperparameters
 
-SCRIPTS = ("torchrun", "accelerate", "deepspeed")
+SCRIPTS = ("torchrun", "deepspeed")
 BIG = replace(SPEC, model_config=LLAMA, parameters=8_000_000_000)
 
 

@@ -52,8 +52,8 @@ def test_many_nodes_have_every_launcher_and_one_node_all_but_an_operators() -> N
 
 def test_sagemaker_starts_only_what_it_has_and_what_it_can_install() -> None:
     name = "launchers/sagemaker_train.py"
-    assert name in with_launchers(replace(SPEC, sagemaker_type="ml.g5.48xlarge"), ["accelerate"])
-    assert name not in with_launchers(SPEC, ["accelerate"])
+    assert name in with_launchers(replace(SPEC, sagemaker_type="ml.g5.48xlarge"), ["trainer"])
+    assert name not in with_launchers(SPEC, ["trainer"])
     assert name not in with_launchers(
         replace(MANY_NODES, sagemaker_type="ml.p4d.24xlarge"), ["megatron"]
     )
@@ -435,7 +435,7 @@ def test_a_volume_holds_the_checkpoints_that_are_kept() -> None:
 
 
 def test_ray_starts_only_scripts_that_need_no_launcher_of_their_own() -> None:
-    for target, is_plain in (("accelerate", False), ("megatron", False), ("trainer", True)):
+    for target, is_plain in (("megatron", False), ("trainer", True)):
         assert ("launchers/ray_train.py" in with_launchers(MANY_NODES, [target])) is is_plain
 
 
@@ -452,9 +452,9 @@ def test_an_image_is_built_only_of_what_it_can_install() -> None:
 
 
 def test_one_image_has_what_all_targets_need_and_nothing_that_a_run_leaves() -> None:
-    files = with_launchers(SPEC, ["torchrun", "accelerate"])
+    files = with_launchers(SPEC, ["torchrun", "trainer"])
     text = files["launchers/Dockerfile"]
-    for target in ("torchrun", "accelerate"):
+    for target in ("torchrun", "trainer"):
         assert f"COPY {target}/requirements.txt /requirements/{target}.txt\n" in text
         assert f" -r /requirements/{target}.txt" in text
     first, *kept = [one for one in files[".dockerignore"].splitlines() if not one.startswith("#")]
@@ -466,9 +466,9 @@ def test_one_image_has_what_all_targets_need_and_nothing_that_a_run_leaves() -> 
 
 
 def test_each_launcher_has_its_own_first_target() -> None:
-    both = with_launchers(MANY_NODES, ["accelerate", "deepspeed"])
+    both = with_launchers(MANY_NODES, ["megatron", "deepspeed"])
     assert 'os.environ.get("TARGET", "deepspeed")' in both["launchers/ray_train.py"]
-    assert "${TARGET:-accelerate}" in both["launchers/slurm.sh"]
+    assert "${TARGET:-megatron}" in both["launchers/slurm.sh"]
 
 
 _NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=60))

@@ -20,11 +20,6 @@ DEFAULTS: Mapping[str, tuple[dict[str, Any], str, str]] = {
         "settings.py",
         r'"--max-steps", type=int, default=([0-9_]+)',
     ),
-    "accelerate": (
-        {"framework": "torch"},
-        "arguments.py",
-        r'"--max-steps", type=number\(int, 1\), default=([0-9_]+)',
-    ),
     "deepspeed": (
         {"framework": "deepspeed"},
         "settings.py",

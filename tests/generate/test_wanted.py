@@ -54,13 +54,11 @@ def test_the_recommended_target_is_written_alone(case: str) -> None:
 
 
 def test_what_is_named_is_written_and_the_readme_names_the_rest() -> None:
-    files = files_of(files={"targets": ["accelerate", "torchrun"], "launchers": ["slurm"]})
-    assert folders(files) == {"accelerate", "torchrun", "launchers"}
+    files = files_of(files={"targets": ["llama-factory", "torchrun"], "launchers": ["slurm"]})
+    assert folders(files) == {"llama-factory", "torchrun", "launchers"}
     started = {name for name in files if name.startswith("launchers/")}
     assert started == {"launchers/README.md", "launchers/slurm.sh"}
-    assert (
-        "`--target NAME` writes the same training for trainer, llama-factory." in files["README.md"]
-    )
+    assert "`--target NAME` writes the same training for trainer." in files["README.md"]
     assert "`launchers/README.md` has the line for each" in files["README.md"]
     alone = files_of()["README.md"]
     assert len(alone.splitlines()) <= 90
@@ -68,9 +66,7 @@ def test_what_is_named_is_written_and_the_readme_names_the_rest() -> None:
         "--launcher NAME` also writes what starts it by ssh, slurm, docker, kubernetes, ray."
         in alone
     )
-    assert (
-        "`--target NAME` writes the same training for torchrun, accelerate, llama-factory." in alone
-    )
+    assert "`--target NAME` writes the same training for torchrun, llama-factory." in alone
 
 
 def test_pods_bring_the_image_that_they_run() -> None:
@@ -87,16 +83,22 @@ def test_pods_bring_the_image_that_they_run() -> None:
     ("files", "field", "message", "hint"),
     [
         (
-            {"targets": ["acelerate"]},
+            {"targets": ["deepsped"]},
             "files.targets",
-            "unknown target 'acelerate'",
-            "did you mean accelerate?",
+            "unknown target 'deepsped'",
+            "did you mean deepspeed?",
+        ),
+        (
+            {"targets": ["accelerate"]},
+            "files.targets",
+            "unknown target 'accelerate'",
+            "--target trainer, or torchrun where Trainer does not divide the model",
         ),
         (
             {"targets": ["deepspeed"]},
             "files.targets",
             "no files for deepspeed: it runs plans of deepspeed, and this one is of torch",
-            "--framework deepspeed plans for it; this plan has trainer, torchrun, accelerate, llama-factory",
+            "--framework deepspeed plans for it; this plan has trainer, torchrun, llama-factory",
         ),
         (
             {"launchers": ["kubeflow"]},
@@ -105,10 +107,10 @@ def test_pods_bring_the_image_that_they_run() -> None:
             "there are ssh, slurm, docker, kubernetes, ray",
         ),
         (
-            {"targets": ["accelerate"], "launchers": ["ray"]},
+            {"targets": ["llama-factory"], "launchers": ["ray"]},
             "files.launchers",
             "no launcher ray for this plan: it starts torchrun, deepspeed, trainer",
-            "there are ssh, slurm, docker, kubernetes",
+            "there are ssh, slurm",
         ),
     ],
 )

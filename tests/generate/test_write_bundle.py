@@ -21,17 +21,12 @@ from planner.request.schema import parse_request, resolve
 from planner.request.sections import FilesRequest
 
 MODULES = ("settings", "data", "model", "checkpoints", "launcher")
-MORE = ("arguments", "start", "answers", "weights", "report", "evaluation")
 FILES = {
-    *(f"{each}/{name}.py" for each in ("torchrun", "accelerate") for name in MODULES),
+    *(f"torchrun/{name}.py" for name in MODULES),
     "trainer/launcher.py",
-    *(f"accelerate/{name}.py" for name in MORE),
-    "accelerate/training.py",
     "README.md",
     "plan.json",
     *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),
-    *(f"accelerate/{name}" for name in ("train.py", "launch.sh", "accelerate.yaml", "config.json")),
-    "accelerate/requirements.txt",
     *(f"trainer/{name}" for name in ("train.py", "progress.py", "launch.sh", "sft.yaml")),
     "trainer/requirements.txt",
     *(f"llama-factory/{name}" for name in ("config.yaml", "dataset_info.json", "launch.sh")),
@@ -86,23 +81,23 @@ def test_what_was_edited_is_kept_when_it_is_replaced_or_removed(
 ) -> None:
     write_bundle(tmp_path, *planned, EVERY, force=False)
     new = {name: (tmp_path / name).read_text() for name in FILES}
-    first, again = ("torchrun/train.py", "accelerate/data.py", "plan.json"), "torchrun/train.py"
+    first, again = ("torchrun/train.py", "trainer/progress.py", "plan.json"), "torchrun/train.py"
     mine = {name: new[name].replace("import", "export").replace("true", "false") for name in first}
     for name, text in mine.items():
         (tmp_path / name).write_text(text)
     kept = write_bundle(tmp_path, *planned, EVERY, force=True)
     assert set(kept) == {f"{name}.orig" for name in first}
     (tmp_path / again).write_text("again")
-    (tmp_path / "accelerate" / "train.py").write_text("another")
+    (tmp_path / "trainer" / "train.py").write_text("another")
     one = FilesRequest(targets=["torchrun"])
     kept = write_bundle(tmp_path, *planned, one, force=True)
-    assert set(kept) == {f"{again}.orig.1", "accelerate/train.py.orig"}
+    assert set(kept) == {f"{again}.orig.1", "trainer/train.py.orig"}
     for name, text in mine.items():
         assert (tmp_path / f"{name}.orig").read_text() == text
     assert (tmp_path / f"{again}.orig.1").read_text() == "again"
     assert (tmp_path / again).read_text() == new[again]
-    left = {name for name in written(tmp_path) if name.startswith("accelerate/")}
-    assert left == {"accelerate/data.py.orig", "accelerate/train.py.orig"}
+    left = {name for name in written(tmp_path) if name.startswith("trainer/")}
+    assert left == {"trainer/progress.py.orig", "trainer/train.py.orig"}
 
 
 def test_a_plan_json_names_no_file_but_those_of_plans(
@@ -121,6 +116,19 @@ def test_a_plan_json_names_no_file_but_those_of_plans(
     assert not mine & earlier_files(folder).keys()
     write_bundle(folder, *planned, force=True)
     assert all((folder / name).read_text() == "mine" for name in mine)
+
+
+def test_a_target_that_was_given_up_is_replaced_as_others_are(
+    tmp_path: Path, planned: tuple[Plan, Any]
+) -> None:
+    write_bundle(tmp_path, *planned, force=False)
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "train.py").write_text("earlier")
+    plan["files"]["accelerate/train.py"] = digest("earlier")
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    write_bundle(tmp_path, *planned, force=True)
+    assert not (tmp_path / "accelerate").exists()
 
 
 def test_files_that_no_plan_wrote_are_not_overwritten(
@@ -158,9 +166,9 @@ def test_another_plan_leaves_no_target_of_the_earlier_one(
         "plan.json",
     }
     assert written(tmp_path) == of_torchrun | kept
-    assert not (tmp_path / "accelerate").exists()
-    (tmp_path / "accelerate").symlink_to(tmp_path / "deepspeed")
-    with pytest.raises(InvalidInputError, match=r"accelerate/train\.py .*no plan wrote it"):
+    assert not (tmp_path / "llama-factory").exists()
+    (tmp_path / "llama-factory").symlink_to(tmp_path / "torchrun")
+    with pytest.raises(InvalidInputError, match=r"llama-factory/launch\.sh, .*no plan wrote"):
         write_bundle(tmp_path, *planned, EVERY, force=True)
 
 
@@ -230,7 +238,7 @@ def test_weights_on_the_disk_are_what_the_script_starts_from(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("framework", "first"),
-    [("torch", "trainer"), ("accelerate", "accelerate"), ("deepspeed", "trainer")],
+    [("torch", "trainer"), ("accelerate", "trainer"), ("deepspeed", "trainer")],
 )
 def test_a_framework_has_the_targets_that_its_estimates_hold_for(
     framework: str, first: str

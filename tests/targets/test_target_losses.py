@@ -30,23 +30,21 @@ def folders(files: dict[str, str]) -> set[str]:
     return {name.partition("/")[0] for name in files if name.endswith(("/train.py", "/plan.py"))}
 
 
-def test_the_loss_in_chunks_is_in_the_scripts_of_pytorch_and_accelerate() -> None:
+def test_the_loss_in_chunks_is_in_the_script_of_pytorch() -> None:
     files = bundle("chunked")
-    assert folders(files) >= {"torchrun", "accelerate", "trainer"}
-    for name in ("torchrun", "accelerate"):
-        assert "LOSS_CHUNK_TOKENS = 1_024" in script_of(files, name)
+    assert folders(files) >= {"torchrun", "trainer"}
+    assert "LOSS_CHUNK_TOKENS = 1_024" in script_of(files, "torchrun")
 
 
 @pytest.mark.parametrize("framework", ["torch", "deepspeed"])
 def test_a_fused_loss_is_ligers_in_every_script(framework: str) -> None:
     files = bundle("fused", framework)
     own = "deepspeed" if framework == "deepspeed" else "torchrun"
-    assert folders(files) == {own, "accelerate", "trainer"}
+    assert folders(files) == {own, "trainer"}
     settings = yaml.safe_load(files["trainer/sft.yaml"])
     assert settings["use_liger_kernel"] is True
     assert settings["liger_kernel_config"]["fused_linear_cross_entropy"] is False  # TRL has its own
-    for name in (own, "accelerate"):
-        assert "fuse_loss(model)" in script_of(files, name)
+    assert "fuse_loss(model)" in script_of(files, own)
     for name in folders(files):
         assert "liger-kernel" in files[f"{name}/requirements.txt"]
 
@@ -57,7 +55,7 @@ def test_a_fused_loss_is_ligers_in_every_script(framework: str) -> None:
 def test_every_loss_is_written_beside_compiled_blocks(loss: str, framework: str, kind: str) -> None:
     files = bundle(loss, framework, kind, compile=True)
     own = "deepspeed" if framework == "deepspeed" else "torchrun"
-    assert folders(files) == {own, "accelerate", "trainer"}
+    assert folders(files) == {own, "trainer"}
 
 
 def test_torchtitan_wraps_its_loss_only_where_the_plan_has_chunks() -> None:

@@ -275,7 +275,7 @@ def test_blocks_are_compiled_for_cards_that_the_compiler_has_kernels_for(
     assert "REC004" not in {finding.code for finding in plan.findings}
 
 
-def test_targets_with_the_same_reason_share_it() -> None:
+def test_each_target_says_its_own_reason() -> None:
     request = {
         "model": "meta-llama/Llama-3.2-1B",
         "cluster": {"gpus_per_node": 2},
@@ -283,5 +283,5 @@ def test_targets_with_the_same_reason_share_it() -> None:
     }
     job = resolve(parse_request(request), allow_paths=False).job
     reason = launch(job, Layout(tensor_parallel_size=2)).reason
-    said = "torchrun, accelerate: a model that is divided is stepped by adamw, not lion; trainer: "
+    said = "torchrun: a model that is divided is stepped by adamw, not lion; trainer: "
     assert reason.startswith(said)

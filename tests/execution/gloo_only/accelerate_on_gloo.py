@@ -5,7 +5,6 @@ The rest of Accelerate, FSDP and DeepSpeed is as on GPUs.
 
 from typing import Any
 
-import cpu_ring
 import deepspeed
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
@@ -19,7 +18,6 @@ def join(engine: str) -> None:
     if engine == "fsdp":
         take_for_gpus()
         leave_unpinned()
-        cpu_ring.register()
     PartialState(cpu=True)
 
 

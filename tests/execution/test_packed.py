@@ -1,8 +1,4 @@
-"""Texts of different lengths, packed or padded: every layout counts each token once, like one process.
-
-The reference computes every text by itself where they are padded, so padding that is looked at, or a
-mean over micro-batches instead of tokens, would show.
-"""
+"""Texts of different lengths, packed: every layout counts each token once, like one process."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +19,7 @@ from launched import (
 )
 from reference import SEQUENCE_LENGTH, SHAPES, TOLERANCE, Reference, distance, train
 from run_specs import with_layout
+from test_deepspeed import GLOO_ONLY
 from texts import draw_texts, packed, write_texts, write_tokenizer
 
 from planner.generate import RunSpec
@@ -30,7 +27,6 @@ from planner.generate import RunSpec
 pytestmark = pytest.mark.usefixtures("preloaded")
 
 TEXTS = draw_texts(count=40, longest=25)
-ON_GLOO = {"PYTHONPATH": str(Path(__file__).parent / "gloo_only")}
 MASKED = with_layout(ACCUMULATED, model_config=BERT, task="masked-lm")
 PLANS: Mapping[str, RunSpec] = {
     "ddp@gpt2": ACCUMULATED,
@@ -52,9 +48,9 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 
 @cache
-def expected(architecture: str, *, is_packed: bool = True) -> Reference:
+def expected(architecture: str) -> Reference:
     """Train one of the shapes, once per session."""
-    return train(SHAPES[architecture], packed(TEXTS, SEQUENCE_LENGTH) if is_packed else TEXTS)
+    return train(SHAPES[architecture], packed(TEXTS, SEQUENCE_LENGTH))
 
 
 def assert_parity(run: Run, reference: Reference) -> None:
@@ -71,24 +67,17 @@ def test_every_layout_counts_tokens_like_one_process(
 
 
 @pytest.mark.parametrize(
-    ("target", "plan", "engine"),
+    "plan",
     [
-        ("accelerate", MASKED, ""),
-        ("accelerate", with_layout(MASKED, zero_stage=2, framework="deepspeed"), "deepspeed"),
-        ("accelerate", with_layout(PLANS["context@deep-llama"], zero_stage=3), "fsdp"),
-        ("deepspeed", with_layout(MASKED, zero_stage=2, framework="deepspeed"), "deepspeed"),
-        ("deepspeed", replace(PLANS["pipeline@deep-gpt2"], framework="deepspeed"), "deepspeed"),
+        with_layout(MASKED, zero_stage=2, framework="deepspeed"),
+        replace(PLANS["pipeline@deep-gpt2"], framework="deepspeed"),
     ],
-    ids=["ddp", "plugin", "context", "deepspeed", "pipeline"],
+    ids=["data", "pipeline"],
 )
-def test_every_target_counts_tokens_like_one_process(
-    target: str, plan: RunSpec, engine: str, options: tuple[str, ...], tmp_path: Path
+def test_deepspeed_counts_tokens_like_one_process(
+    plan: RunSpec, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    environment = {"ACCELERATE_USE_CPU": "true"}
-    if engine:
-        environment = {**ON_GLOO, "ACCELERATE_USE_CPU": "false", "ACCELERATE_ENGINE": engine}
-    folder, is_packed = write(tmp_path, plan, target), target == "deepspeed"
-    options = options if is_packed else (*options, "--padded")
-    run = start(folder, "bash", f"{target}/launch.sh", *options, **environment)
+    folder = write(tmp_path, plan, "deepspeed")
+    run = start(folder, "bash", "deepspeed/launch.sh", *options, **GLOO_ONLY)
     (architecture,) = (name for name, shape in SHAPES.items() if shape is plan.model_config)
-    assert_parity(run.finish(), expected(architecture, is_packed=is_packed))
+    assert_parity(run.finish(), expected(architecture))

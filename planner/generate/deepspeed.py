@@ -61,7 +61,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
     return {
         "is_torchrun": False,
         "model_parts": ["deepspeed/stages"] if is_pipelined else [],
-        "training_part": f"deepspeed/{'pipeline' if is_pipelined else 'data_parallel'}_training",
+        "training_part": "deepspeed/training",
         "ranks_of_model": "PIPELINE_PARALLEL_SIZE",
         "ranks_of_group": "PIPELINE_PARALLEL_SIZE",
         "strategy": strategy_name(as_written),

@@ -151,7 +151,6 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         "autocasts": spec.precision in COMPUTE_DTYPES and not is_sharded,
         "unfuses": is_divided and has_fused_matrices(spec.model_config),
         "divides_experts": is_divided and known is not None and known.has_experts,
-        "copies_config": is_divided and "self_attn.qkv_proj" in fused,
         # A flash kernel is told of the window by its layer.
         "masks_windows": has_windows and spec.attention != "flash",
         "logits_field": logits_field(spec.model_config),

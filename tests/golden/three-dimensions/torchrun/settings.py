@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -72,22 +72,12 @@ def check_versions() -> None:
             print(f"{name} {installed} was not tried with this script, {span} was", flush=True)
 
 
-class Parser(argparse.ArgumentParser):
-    """One that speaks once, however many processes read the command line."""
-
-    def error(self, message: str) -> NoReturn:
-        """End the run with one line."""
-        fail(f"{message}: --help lists the arguments")
-
-    def print_help(self, file: Any = None) -> None:
-        """Print the help from one process of a node."""
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            super().print_help(file)
-
-
 def parse_arguments(about: str | None = None) -> argparse.Namespace:
     """Read the command line; the defaults are the plan's."""
-    parser = Parser(description=(about or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
+    parser.error = lambda message: fail(f"{message}: --help lists the arguments")
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        parser.print_help = lambda file=None: None  # one process of a node does
     add = parser.add_argument
     add("--model", default=MODEL, help="Hub id or local folder")
     add("--revision", default=REVISION, help="branch, tag or commit of the model on the Hub")

@@ -91,7 +91,6 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "has_classes": task.has_classes,
         "padding": _padding(spec),
         "is_paired": spec.task == "seq2seq-lm",
-        "target_length": spec.target_length or spec.sequence_length,
         "corpus": task.corpus,
         **adapter_context(spec),
         **_optimizer(spec),

@@ -49,9 +49,6 @@ _CPUS_PER_GPU = 2
 _DATA_GIB = 100
 """Of storage, for data and downloads; assumed."""
 
-_WITH_REQUIREMENTS = ("torchrun", "trainer", "deepspeed", "torchtitan")
-"""Targets that an image is built for; Megatron-LM has images of its own."""
-
 
 @frozen
 class Launcher:
@@ -146,7 +143,7 @@ def launcher_files(
         **context,
         "job_name": job_name(spec.model),
         "container_uid": _CONTAINER_UID,
-        "installable": [one.name for one in written if one.name in _WITH_REQUIREMENTS],
+        "installable": [one.name for one in _installable(written)],
         "image_files": _image_files(spec, written),
         "time_limit": time_limit(spec.steps * spec.expected_step_seconds),
         "sagemaker_hours": sagemaker_hours(spec.steps * spec.expected_step_seconds),
@@ -222,8 +219,7 @@ def _image_files(spec: RunSpec, written: Sequence[Target]) -> list[str]:
         one.name: {
             posixpath.splitext(name)[1] for name in {**one.templates, **one.more_templates(spec)}
         }
-        for one in written
-        if one.name in _WITH_REQUIREMENTS
+        for one in _installable(written)
     }
     return [
         f"{name}/requirements.txt" if ending == ".txt" else f"{name}/*{ending}"
@@ -277,6 +273,11 @@ def sagemaker_hours(run_seconds: float) -> int:
     Source: AWS, SageMaker endpoints and quotas, "Longest run time for a training job": 432,000 s.
     """
     return min(max(24, math.ceil((2 * run_seconds + _START_SECONDS) / 3600)), 120)
+
+
+def _installable(written: Sequence[Target]) -> list[Target]:
+    """Return the targets that an image is built for; Megatron-LM has images of its own."""
+    return _startable(launchers()["docker"], written)
 
 
 def _startable(launcher: Launcher, written: Sequence[Target]) -> list[Target]:

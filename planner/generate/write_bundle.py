@@ -49,7 +49,6 @@ from planner.targets.optimizers import optimizers
 
 _FLASH_VERSIONS = {"9.0": 3, "10.0": 4, "10.3": 4}
 """Of FlashAttention, by compute capability; the second elsewhere."""
-"""The compute capability that FlashAttention's third version is for."""
 
 BRIDGE_VERSION = "0.6.0"
 """Of Megatron Bridge, whose classes and their fields were read."""

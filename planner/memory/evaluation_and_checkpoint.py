@@ -14,6 +14,7 @@ from planner.memory import activations, ledger, loss
 from planner.memory.sharding_buffers import communication_buffers, largest_matrix
 from planner.parallel import partition
 from planner.parallel.activations import gathers_parameters
+from planner.parallel.frozen_weights import constant_bytes, frozen_bytes
 from planner.parallel.partition import Stage
 
 
@@ -76,7 +77,7 @@ def checkpoint_peak_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
 def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
     """Return the host memory that a node needs for the copy that is written.
 
-        full: stepped_bytes and the states, for every parameter, on the node of rank 0
+        full: stepped_bytes and the states, for every parameter that is trained, on the node of rank 0
         sharded: what the node's GPUs hold of parameters and states
 
     Source: as `checkpoint_peak_bytes`.
@@ -85,13 +86,20 @@ def checkpoint_host_bytes(job: Job, s: Strategy, *, is_full: bool) -> float:
     held = replace(s, offload=Offload.NONE)
     if is_full:
         alone = Layout()
-        return float(_written(job, alone, partition.stage(job, alone, 0)))
+        stage = partition.stage(job, alone, 0)
+        return float(_written(job, alone, stage) - _frozen(job, alone, stage))
     stages = partition.heaviest_stages(job, held)
     return job.cluster.gpus_per_node * max(float(_written(job, held, stage)) for stage in stages)
 
 
 def _written(job: Job, s: Strategy, stage: Stage) -> Amount:
     return _resident(job, s, stage) + ledger.paged_states(job, s, stage).value
+
+
+def _frozen(job: Job, s: Strategy, stage: Stage) -> Amount:
+    if job.recipe.lora is None:
+        return 0.0
+    return frozen_bytes(job, s, stage) + constant_bytes(job, s, stage)
 
 
 def _resident(job: Job, s: Strategy, stage: Stage) -> Amount:

@@ -39,6 +39,17 @@ def test_a_full_state_dict_gathers_its_largest_tensor_and_lands_on_one_node(
     assert checkpoint_host_bytes(job, wide, is_full=False) == 12 * GPT2 / 2
 
 
+def test_a_checkpoint_of_adapters_is_without_the_frozen_weights(make_job: JobMaker) -> None:
+    """Rank 8 on q_proj, v_proj of 2048 x 2048 and 2048 x 512, in 16 layers: fp32 and two states."""
+    for method in ("lora", "qlora"):
+        job = make_job(
+            "meta-llama/Llama-3.2-1B",
+            recipe={"method": method, "lora": {"rank": 8, "targets": ["q_proj", "v_proj"]}},
+        )
+        adapters = 16 * 8 * (2048 + 2048 + 2048 + 512)
+        assert checkpoint_host_bytes(job, Layout(), is_full=True) == 12 * adapters
+
+
 def test_replicas_have_nothing_to_gather_for_a_checkpoint(make_job: JobMaker) -> None:
     job = make_job("gpt2", gpus=8, recipe={"precision": "bf16-mixed"})
     alike = Layout(data_parallel_replicate_size=8)

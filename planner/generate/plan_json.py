@@ -9,10 +9,9 @@ _WIDTH = 120
 """Characters up to which an object or a list stands on one line."""
 _DIGITS = 7
 """Of a number with a fraction: as many as are shown; the last of seventeen are the machine's."""
-_OF_ALTERNATIVES = ("family", "reason", "unwritten")
 _DIGEST = 16
 """Letters: enough to see an edit by."""
-_MOST = 12
+_MOST = 6
 """Other layouts, and rejected ones, that are kept."""
 WRITTEN = "files"
 OWN = "plan.json"
@@ -67,7 +66,8 @@ def _alternative(one: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str,
     """Return the figures of a layout, and what of it is not the chosen one's."""
     taken, ours = one["strategy"], chosen["strategy"]
     return {
-        **{name: one[name] for name in _OF_ALTERNATIVES if one.get(name)},
+        "family": one["family"],
+        "reason": one["reason"],
         "strategy": {name: value for name, value in taken.items() if value != ours[name]},
         "step_seconds": one["time"]["step_seconds"],
         "reserved_bytes": one["memory"]["reserved_bytes"],
@@ -75,7 +75,7 @@ def _alternative(one: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str,
 
 
 def _without_zeros(value: Any, sources: set[str]) -> Any:
-    """Return a layout without terms that are zero, and without a source that an earlier term has named."""
+    """Return a layout without terms that are zero, their parts, and a source that an earlier term has named."""
     if isinstance(value, list):
         return [_without_zeros(each, sources) for each in value if not _is_zero(each)]
     if not isinstance(value, Mapping):
@@ -83,7 +83,8 @@ def _without_zeros(value: Any, sources: set[str]) -> Any:
     kept = _without(value, "source") if value.get("source") in sources else value
     if "source" in kept:
         sources.add(kept["source"])
-    return {name: _without_zeros(each, sources) for name, each in kept.items()}
+    # What the parts of a term are, its `how` says too.
+    return {name: _without_zeros(each, sources) for name, each in kept.items() if name != "parts"}
 
 
 def _is_zero(term: Any) -> bool:
@@ -109,10 +110,10 @@ def _text(value: Any, indent: str = "") -> str:
         return line
     start, end = "{}" if isinstance(value, dict) else "[]"
     parts = list(_parts(value, f"{indent}  "))
+    lines = _filled(parts, _WIDTH - len(indent) - 2)
     if any("\n" in each for each in parts):
-        whole = ",\n".join(f"{indent}  {each}" for each in parts)
-        return f"{start}\n{whole}\n{indent}{end}"
-    return start + f",\n{indent} ".join(_filled(parts, _WIDTH - len(indent) - 2)) + end
+        return f"{start}\n{indent}  " + f",\n{indent}  ".join(lines) + f"\n{indent}{end}"
+    return start + f",\n{indent} ".join(lines) + end
 
 
 def _parts(value: Any, indent: str) -> Iterator[str]:
@@ -123,8 +124,9 @@ def _parts(value: Any, indent: str) -> Iterator[str]:
 
 
 def _filled(parts: Sequence[str], width: int) -> list[str]:
+    """Return lines of as many parts as fit; one of several lines stands alone."""
     lines = [parts[0]]
     for part in parts[1:]:
-        fits = len(lines[-1]) + len(part) + 2 <= width
+        fits = len(lines[-1]) + len(part) + 2 <= width and "\n" not in lines[-1] + part
         lines[-1:] = [f"{lines[-1]}, {part}"] if fits else [lines[-1], part]
     return lines

@@ -146,6 +146,7 @@ def launcher_files(
         "installable": [one.name for one in _installable(written)],
         "image_files": _image_files(spec, written),
         "time_limit": time_limit(spec.steps * spec.expected_step_seconds),
+        "deadline_seconds": limit_seconds(spec.steps * spec.expected_step_seconds),
         "sagemaker_hours": sagemaker_hours(spec.steps * spec.expected_step_seconds),
     }
     readme = {
@@ -256,14 +257,15 @@ def local_model(spec: RunSpec, program: Program) -> str:
     return spec.model if is_read and spec.model.startswith("/") else ""
 
 
-def time_limit(run_seconds: float) -> str:
-    """Return hours and minutes that Slurm gives a run: twice what it should take, and half an hour.
+def limit_seconds(run_seconds: float) -> int:
+    """Return what a run is given: twice what it should take, and half an hour; rounded up to ten minutes."""
+    return 600 * math.ceil((2 * run_seconds + _START_SECONDS) / 600)
 
-    Rounded up to ten minutes; a day at the most, since the job goes on where it was stopped.
-    """
-    tens = math.ceil((2 * run_seconds + _START_SECONDS) / 600)
-    hours, rest = divmod(min(tens, 24 * 6), 6)
-    return f"{hours:02}:{rest}0:00"
+
+def time_limit(run_seconds: float) -> str:
+    """Return hours and minutes that Slurm gives a run: a day at the most, since the job goes on where it was stopped."""
+    hours, rest = divmod(min(limit_seconds(run_seconds), 24 * 3600), 3600)
+    return f"{hours:02}:{rest // 60:02}:00"
 
 
 def sagemaker_hours(run_seconds: float) -> int:
@@ -272,7 +274,7 @@ def sagemaker_hours(run_seconds: float) -> int:
     As many as `time_limit` asks for, and 120 at the most, which is what an account has until it asks for more.
     Source: AWS, SageMaker endpoints and quotas, "Longest run time for a training job": 432,000 s.
     """
-    return min(max(24, math.ceil((2 * run_seconds + _START_SECONDS) / 3600)), 120)
+    return min(max(24, math.ceil(limit_seconds(run_seconds) / 3600)), 120)
 
 
 def _installable(written: Sequence[Target]) -> list[Target]:

@@ -200,6 +200,22 @@ def test_a_long_step_and_a_large_checkpoint_have_time_to_end() -> None:
     assert f"for _ in {{1..{seconds - 20}}}; do # seconds" in files["launchers/slurm.sh"]
 
 
+@pytest.mark.parametrize(("steps", "seconds"), [(750, 3600), (10**6, 2_002_200)])
+def test_pods_have_twice_the_time_that_their_steps_should_take(steps: int, seconds: int) -> None:
+    files = launchers(run_steps=steps, expected_step_seconds=1.0)
+    (job,) = (each for each in yaml.safe_load_all(files["job.yaml"]) if each["kind"] == "Job")
+    assert job["spec"]["activeDeadlineSeconds"] == seconds
+    policy = yaml.safe_load(files["pytorchjob.yaml"])["spec"]["runPolicy"]
+    assert policy["activeDeadlineSeconds"] == seconds
+    assert yaml.safe_load(files["trainjob.yaml"])["spec"]["activeDeadlineSeconds"] == seconds
+
+
+def test_one_nodes_plan_stays_on_one_machine_of_ray() -> None:
+    for spec, strategy in ((SPEC, "STRICT_PACK"), (MANY_NODES, "PACK")):
+        text = with_launchers(spec, ["torchrun"])["launchers/ray_train.py"]
+        assert re.findall(r'placement_strategy="(\w+)"', text) == [strategy]
+
+
 @pytest.mark.parametrize(("hours", "most"), [(0.1, 24), (11, 24), (33, 67), (1000, 120)])
 def test_sagemaker_ends_no_job_before_its_time(hours: float, most: int) -> None:
     assert sagemaker_hours(hours * 3600) == most

@@ -279,7 +279,7 @@ TARGET = Target(
         "train.py": "trainer/train.py",
         "progress.py": "trainer/progress.py",
         "launcher.py": "common/launcher.py",
-        "launch.sh": "trainer/launch.sh",
+        "launch.sh": "torchrun/launch.sh",
         "requirements.txt": "trainer/requirements.txt",
     },
     more_templates=_more_templates,

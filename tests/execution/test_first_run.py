@@ -6,32 +6,80 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from launched import GPT2, LLAMA, run
+import torch
+import transformers
+from launched import CLASSES, CLASSIFIER, GPT2, LLAMA, VIT, run
+from preloading import pythons
 from test_deepspeed import weights_of
+from test_trainer_tasks import processor_of, write_images
+from texts import draw_texts, write_chat_tokenizer, write_texts, write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
 PLANNER = str(Path(sys.executable).with_name("planner"))
 STEPS = 50
+ASKED = ("suggest", "mine", "--gpus", "2", "--global-batch-size", "16")
+MARKED = (
+    "{% for message in messages %}<|{{ message.role }}|> {% if message.role == 'assistant' %}"
+    "{% generation %}{{ message.content }} <end>{% endgeneration %}"
+    "{% else %}{{ message.content }} <end>{% endif %} {% endfor %}"
+)
+PIP = f"""#!{sys.executable}
+import importlib.metadata, pathlib, sys
+from packaging.requirements import Requirement
+[_, install, option, file] = sys.argv
+for line in pathlib.Path(file).read_text().splitlines():
+    if not line.startswith("#"):
+        wanted = Requirement(line)
+        assert wanted.specifier.contains(importlib.metadata.version(wanted.name)), line
+"""
+"""Nothing is installed: what a file names is there, in a release that it allows."""
 
 
-def config_alone(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(GPT2))
+def suggest(folder: Path, *flags: str) -> Path:
+    """Plan as a new user does; return the README that is named."""
+    command = [PLANNER, *ASKED, *flags, "--out", "bundle"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    read = re.search(r"^wrote bundle: read (\S+) first$", done.stdout + done.stderr, re.MULTILINE)
+    assert read is not None
+    return folder / read[1]
 
 
-def with_weights(folder: Path) -> None:
-    weights_of(LLAMA, folder)
+def chats(folder: Path) -> None:
+    weights_of(LLAMA, folder / "mine")
+    write_chat_tokenizer(folder / "mine", MARKED)
+    roles = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3 w4"}]
+    (folder / "data.jsonl").write_text((json.dumps({"messages": roles}) + "\n") * 48)
 
 
-JOBS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
-    "pretraining": (config_alone, ()),
-    "fine-tuning": (with_weights, ()),
-    "lora": (with_weights, ("--method", "lora")),
+def classified(folder: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(**CLASSIFIER)
+    auto: Any = transformers.AutoModelForSequenceClassification
+    auto.from_config(config).save_pretrained(folder / "mine")
+    write_tokenizer(folder / "mine")
+    write_texts(folder / "data.jsonl", draw_texts(count=48, longest=14), classes=CLASSES)
+
+
+def pictures(folder: Path) -> None:
+    torch.manual_seed(0)
+    auto: Any = transformers.AutoModelForImageClassification
+    config = transformers.AutoConfig.for_model(**VIT)
+    auto.from_config(config).save_pretrained(folder / "mine")
+    processor_of(folder / "mine")
+    write_images(folder / "data.jsonl")
+
+
+TUNED: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
+    "lora": (chats, ("--method", "lora", "--seq-len", "16")),
+    "classifier": (classified, ("--seq-len", "16")),
+    "images": (pictures, ()),
 }
-"""The model that the user has, and what is asked for."""
+"""The model and the data that the user has, and what is asked for."""
 
 
 def commands(text: str) -> list[str]:
@@ -44,36 +92,43 @@ def masked(line: str) -> str:
     return re.sub(r"\d+(?:[.,]\d+)*(?:e[+-]\d+)?%?|\b[LN]\b", "#", line).replace("#/#", "#")
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_a_new_users_first_run_ends_with_a_model(job: str, tmp_path: Path) -> None:
-    make, flags = JOBS[job]
-    make(tmp_path / "mine")
-    asked = ["suggest", "mine", "--gpus", "2", "--seq-len", "16", "--global-batch-size", "16"]
-    done = subprocess.run(
-        [PLANNER, *asked, *flags, "--out", "bundle"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    read = re.search(r"^wrote bundle: read (\S+) first$", done.stdout + done.stderr, re.MULTILINE)
-    assert read is not None
-    readme = tmp_path / read[1]
-    (trial,) = (each for each in commands(readme.read_text()) if re.search("--(use_)?cpu", each))
+def test_a_new_users_first_run_ends_with_a_model(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(GPT2))
+    readme = suggest(tmp_path, "--seq-len", "16")
+    (trial,) = (each for each in commands(readme.read_text()) if "--cpu" in each)
     output = run(readme.parent, "bash", "-c", trial).output()
-    folder = re.match(r"\(cd (\w+) .* --output(?:_dir)? (\w+)\)$", trial)
+    folder = re.match(r"\(cd (\w+) .* --output (\w+)\)$", trial)
     assert folder is not None
-    final = readme.parent / folder[1] / folder[2]
-    weights = "adapter_model.safetensors" if job == "lora" else "model*.safetensors"
-    if folder[1] == "trainer":
-        assert re.search(rf"starting from step 0 of {STEPS}, on \d x CPU", output)
-        assert f'{{"step": {STEPS}, "loss": ' in output
-        assert list(final.glob(weights))
-        return
     (shown,) = re.findall(r"^(step 1/1000: .+), peak ", readme.read_text(), re.MULTILINE)
     first = output.partition("\nstep 1/50: ")[2].partition("\n")[0]
     assert masked(f"step 1/50: {first}") == masked(shown)
     assert "starting from random weights" in output
     assert f"\nstep {STEPS}/{STEPS}: loss " in output
-    assert list((final / "final").glob(weights))
+    assert list((readme.parent / folder[1] / folder[2] / "final").glob("model*.safetensors"))
+
+
+@pytest.mark.parametrize("job", TUNED)
+def test_each_line_of_the_readme_works_as_it_is_pasted(job: str, tmp_path: Path) -> None:
+    """The user names the data, and that there is no GPU; three steps are one look at 48 samples."""
+    make, flags = TUNED[job]
+    make(tmp_path)
+    readme = suggest(tmp_path, *flags, "--samples", "48", "--no-compile")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "pip").write_text(PIP)
+    (tmp_path / "bin" / "pip").chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{pythons()['PATH']}"
+    printed = {}
+    for line in "\n".join(commands(readme.read_text())).splitlines():
+        mine = re.sub(r"(--dataset_name) \S+", rf"\1 {tmp_path / 'data.jsonl'}", line)
+        own = " --use_cpu true" if "launch.sh" in line and "--use_cpu" not in line else ""
+        printed[line] = run(readme.parent, "bash", "-c", mine + own, PATH=path).output()
+    run_line, trial = (line for line in printed if "launch.sh" in line)
+    for line, steps in ((run_line, 3), (trial, STEPS)):
+        assert re.search(rf"starting from step 0 of {steps}, on \d x CPU", printed[line])
+        assert f'{{"step": {steps}, "loss": ' in printed[line]
+    trainer, is_lora = readme.parent / "trainer", job == "lora"
+    assert list((trainer / "trial").glob("*model.safetensors"))
+    assert list((trainer / "output").glob("*model.safetensors"))
+    assert (trainer / "merged" / "model.safetensors").exists() == is_lora
+    assert (trainer / "merged" / "tokenizer.json").exists() == is_lora

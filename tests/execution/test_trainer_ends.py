@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from launched import LLAMA, TINY, write
 from reference import distance
+from safetensors.torch import save_file
 from texts import write_tokenizer
 from trainer_runs import (
     HYPERPARAMETERS,
@@ -28,20 +30,19 @@ SPEC = replace(TINY, model_config=LLAMA)
 LATEST = ("--resume_from_checkpoint", "latest")
 
 
-def told_after(folder: Path, step: int) -> None:
-    """Have one process of the run told to end while it is at this step."""
+def at_step(folder: Path, step: int, statement: str, process: int = 1) -> None:
+    """Have one process of the run do something while it is at this step."""
     script = folder / "trainer" / "progress.py"
-    text, line = script.read_text(), "        told = torch.tensor(self.told"
+    text, line = script.read_text(), "        is_due = "
     assert text.count(line) == 1
-    sent = f"        if state.global_step == {step} and args.process_index == 1:\n"
-    sent += "            os.kill(os.getpid(), signal.SIGTERM)\n"
-    script.write_text(text.replace(line, sent + line))
+    meets = f"        if state.global_step == {step} and args.process_index == {process}:\n"
+    script.write_text(text.replace(line, f"{meets}            {statement}\n{line}"))
 
 
 def test_a_run_told_to_end_goes_on_and_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     data = tokens(tmp_path)
     write(tmp_path, without_dropout(SPEC), "trainer")
-    told_after(tmp_path, 2)
+    at_step(tmp_path, 2, "os.kill(os.getpid(), signal.SIGTERM)")
     stopped = start(tmp_path, *HYPERPARAMETERS, *data, *LATEST, "--save_steps", "1").fail()
     assert "told to end: --resume_from_checkpoint latest goes on from here" in stopped
     assert "Traceback" not in stopped
@@ -66,7 +67,7 @@ def test_latest_starts_anew_where_there_is_none(tmp_path: Path) -> None:
         (
             replace(SPEC, checkpoint_bytes=10**17),
             ON_CPUS,
-            r"--output_dir \S+ lacks the 300000000\.0 GB of checkpoints",
+            r"--output_dir \S+ lacks the 400000000\.0 GB of checkpoints",
         ),
     ],
     ids=["no GPU", "read-only", "too little space"],
@@ -132,3 +133,52 @@ def test_a_disk_that_is_full_at_the_end_is_one_line_and_keeps_the_checkpoint(
     printed = start(tmp_path, *HYPERPARAMETERS, *tokens(tmp_path)).fail()
     assert "the model is in the last checkpoint alone: " in printed
     assert (tmp_path / "model" / "checkpoint-3" / "model.safetensors").stat().st_size > 9_000
+
+
+def said_by(printed: str, *parts: str) -> bool:
+    """Return whether each part was said once, and nothing else of an error."""
+    return "Traceback" not in printed and all(printed.count(part) == 1 for part in parts)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_one_line_and_the_one_before_stays(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, without_dropout(SPEC), "trainer")
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9_000,) * 2)"
+    at_step(tmp_path, 2, limit, process=0)
+    data = tokens(tmp_path)
+    printed = start(tmp_path, *HYPERPARAMETERS, *data, "--save_steps", "1").fail()
+    model = tmp_path / "model"
+    assert said_by(printed, f"{model}/checkpoint-2 cannot be written, ")
+    assert [path.name for path in model.glob("checkpoint-*")] == ["checkpoint-1"]
+    resumed = train(tmp_path, SPEC, *data, *LATEST).finish()
+    assert "starting from step 1 of 3" in resumed.printed
+    assert distance(expected(LLAMA).weights, resumed.weights) <= 1e-5
+
+
+def test_a_checkpoint_without_space_is_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, without_dropout(SPEC), "trainer")
+    at_step(tmp_path, 2, "global CHECKPOINT_BYTES; CHECKPOINT_BYTES = 10**18")
+    run = start(tmp_path, *HYPERPARAMETERS, *tokens(tmp_path), "--save_steps", "1")
+    assert_parity(run, expected(LLAMA))
+    assert re.findall(r"no checkpoint of step (\d)", run.printed) == ["2", "3"]
+    found = [path.name for path in (tmp_path / "model").glob("checkpoint-*")]
+    assert found == ["checkpoint-1"]
+
+
+def test_what_is_no_checkpoint_is_one_line(tmp_path: Path) -> None:
+    data = tokens(tmp_path)
+    train(tmp_path, SPEC, *data, "--save_steps", "1", "--max_steps", "2").finish()
+    damaged, other = (tmp_path / "model" / f"checkpoint-{number}" for number in (1, 2))
+    os.truncate(damaged / "optimizer.pt", 1_000)
+    weights = other / "model.safetensors"
+    save_file({"model.norm.weight": torch.zeros(1)}, weights)
+    for folder, says in (
+        (tmp_path / "tokenizer", "is no whole checkpoint"),
+        (tmp_path / "nowhere", "is no whole checkpoint"),
+        (damaged, "is no whole checkpoint"),
+        (other, "cannot go on from"),
+    ):
+        printed = train(tmp_path, SPEC, *data, "--resume_from_checkpoint", str(folder)).fail()
+        assert said_by(printed, says)
+        assert str(folder) in printed

@@ -42,7 +42,7 @@ def work(job: dict[str, Any]) -> None:
 
 
 def build_trainer(arguments: list[str]) -> TorchTrainer:
-    """Return the job: a worker per GPU, as many to a machine as the plan says."""
+    """Return the job: a worker per GPU, on as few machines as have them."""
     folder = FOLDER / os.environ.get("TARGET", "torchrun")
     resources = {"GPU": 1} if USE_GPU else {"CPU": 1}
     own = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
@@ -52,7 +52,10 @@ def build_trainer(arguments: list[str]) -> TorchTrainer:
         work,
         train_loop_config={"folder": str(folder), "arguments": arguments, "secrets": secrets},
         scaling_config=ScalingConfig(
-            num_workers=WORKERS, use_gpu=USE_GPU, resources_per_worker=resources
+            num_workers=WORKERS,
+            use_gpu=USE_GPU,
+            resources_per_worker=resources,
+            placement_strategy="PACK",
         ),
         torch_config=TorchConfig(backend="nccl" if USE_GPU else "gloo"),
         run_config=RunConfig(

@@ -33,6 +33,29 @@ class Key:
 
 
 @frozen
+class Range:
+    """Between which numbers a setting makes sense."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    usual: float | None = None
+    """More is taken, and hardly meant."""
+    is_whole: bool = False
+    also: tuple[int, ...] = ()
+    """Numbers outside that mean something."""
+
+
+@frozen
+class Ranges:
+    """The record: by kind of file, by key of ours."""
+
+    source: str
+    kinds: Mapping[str, Mapping[str, Range]]
+
+
+@frozen
 class KnownKeys:
     """The keys of a configuration, by section; "top" outside of all."""
 
@@ -162,6 +185,8 @@ class Held:
     number: int | None = None
     least: int | None = None
     most: int | None = None
+    is_own: bool = False
+    """Whether it stands there under that name, and is not what another key means."""
     default: int | None = None
     """Counts where it holds no whole number, or is not there."""
 
@@ -171,7 +196,7 @@ class Case:
     """One way in which settings are wrong, what is said of it, and how it is mended."""
 
     of: tuple[str, ...]
-    """Tools whose files are looked through; fsdp: options of FSDP in any, fsdp.trainer: in a Trainer's."""
+    """Whose files are looked through: kinds, tools of the Trainer's kind; fsdp: options of FSDP in any, fsdp.trainer: in a Trainer's."""
     at: Held
     """The place of the fault."""
     where: tuple[Held, ...] = ()
@@ -188,7 +213,7 @@ class Case:
     """The GPU's compute capability is less."""
     gpu_from: str = ""
     message: str
-    """With {at} and, of `where`, {0}, {1}: settings with name, text, whole; and {gpu.name}."""
+    """With {at} and, of `where`, {0}, {1}: settings with name, text, whole, said; {gpu.name}; and the {tool}'s title."""
     hint: str = ""
     set: str = ""
     """The value that mends it, as its file writes it; on and off as the file's language has them."""
@@ -196,6 +221,8 @@ class Case:
     """The key that gets the value, where it is not the place of the fault."""
     rename: str = ""
     remove: bool = False
+    level: Literal["error", "warning"] | None = None
+    """Where it is not the rule's."""
     level_of_others: Literal["error", "warning"] | None = None
     """Its severity in files of programs that hand some of it on to the Trainer; None for the rule's."""
 
@@ -231,6 +258,7 @@ class Meaning:
 class Tool:
     """What each key of a program's files is for us."""
 
+    title: str
     source: str
     version: str
     reads: tuple[str, ...]
@@ -239,6 +267,8 @@ class Tool:
     """Neither memory nor the time of a step follows from them."""
     others: tuple[str, ...] = ()
     """Of all keys, those that its own schema has not: of plugins, of other releases."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Keys of earlier releases that this one refuses, and what says the same now."""
     same: Mapping[str, str] = field(default_factory=dict)
     """What a setting is called here, by what it is called there."""
     defaults: Mapping[str, bool | int | float | str] = field(default_factory=dict)
@@ -335,6 +365,12 @@ def keys_of(tool: str) -> Mapping[str, Key]:
     if tool == "launch":
         return _launchers().keys
     return trainer_fields().keys if tool == "trainer" else known_keys(tool).keys
+
+
+@cache
+def ranges() -> Mapping[str, Mapping[str, Range]]:
+    """Return between which numbers settings make sense, by kind of file."""
+    return build(Ranges, read("configs", "ranges"), "configs/ranges").kinds
 
 
 @cache

@@ -18,7 +18,8 @@ _VARIABLE = re.compile(
 )
 _OF_LAUNCHERS = re.compile(
     r"CUDA_VISIBLE_DEVICES|PET_(?:NPROC_PER_NODE|NODE_RANK|RDZV_ENDPOINT|MASTER_ADDR)|NPROC_PER_NODE|FORCE_TORCHRUN"
-    r"|NCCL_(?:IB_DISABLE|P2P_DISABLE|SOCKET_IFNAME|NET)"
+    r"|NCCL_(?:IB_DISABLE|P2P_DISABLE|SHM_DISABLE|SOCKET_IFNAME|NET)|GLOO_SOCKET_IFNAME|CUDA_LAUNCH_BLOCKING"
+    r"|MASTER_ADDR|RANK|WORLD_SIZE"
 )
 """Variables that a launcher, or NCCL, reads where they are exported."""
 _DECLARE = frozenset({"export", "declare", "local", "set", "typeset", "readonly"})
@@ -168,7 +169,7 @@ def _inside(words: list[Word]) -> Iterator[list[Word]]:
         is_shell = PurePosixPath(word.text).name in _SHELLS and flag.text in {"-c", "-lc"}
         if is_shell and at + 2 < len(words):
             script = words[at + 2]
-            for inner in Scanner(script.text).commands():
+            for inner in Scanner(script.text.replace(LITERAL, "$")).commands():
                 unset = (_VARIABLE.sub(UNSEEN, each.text) for each in inner)
                 own = [Word(text=text, line=script.line) for text in unset]
                 yield list(map(_ended, [*words[:at], *own]))

@@ -37,6 +37,12 @@ class Setting:
         return self.key.rpartition(".")[2]
 
     @property
+    def said(self) -> str:
+        """Return the key with what it holds, as a message has it."""
+        value = "" if isinstance(self.value, dict) else str(self.value)
+        return f"{self.key} {value.lower() if isinstance(self.value, bool) else value}".strip()[:80]
+
+    @property
     def truth(self) -> bool | None:
         """Return whether it is on; None where that cannot be said."""
         if isinstance(self.value, bool):

@@ -20,6 +20,8 @@ def held_in(get: Callable[..., Setting | None], found: Found, held: Held) -> Set
     setting = get(*held.keys)
     if held.default is not None and (setting is None or setting.whole is None):
         setting = Setting(key=held.keys[0], value=held.default, line=0, file=found.file)
+    if setting is not None and held.is_own and setting.key not in held.keys:
+        return None
     if setting is not None and held.word:
         words = setting.value if isinstance(setting.value, list) else setting.text.split()
         word = next((str(each) for each in words if re.fullmatch(held.word, str(each))), None)

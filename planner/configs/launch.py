@@ -44,6 +44,8 @@ _NAMES = {
     "--tasks-per-node": "tasks_per_node",
     "--gpus-per-node": "gpus_per_node",
     "--gres": "gpus_per_node",
+    "--gpus": "gpus",
+    "-G": "gpus",
 }
 _GPUS = re.compile(r"(?:gpu:)?(?:[\w.-]+:)?(\d{1,6})")
 """A number of GPUs, as --gres=gpu:a100:8 or --gpus-per-node=a100:8 has it."""
@@ -66,7 +68,9 @@ def read_launches(text: str, file: str) -> tuple[Found, ...]:
 
 
 def _of_slurm(job: Sequence[_Said]) -> Iterator[Word]:
-    """Yield the variables that Slurm sets by the header of a job."""
+    """Yield the variables that Slurm sets by the header of a job, whose script runs on the first node alone."""
+    for variable in ("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID") if job else ():
+        yield Word(text=f"{variable}=0", line=job[0][2])
     for name, value, line in job:
         for variable in _VARIABLES.get(name, ()):
             yield Word(text=f"{variable}={value}", line=line)
@@ -300,7 +304,7 @@ def _said(flag: str, value: str, line: int) -> Iterator[_Said]:
     name = _NAMES.get(flag)
     if name is None:
         return
-    if name == "gpus_per_node":
+    if name in {"gpus_per_node", "gpus"}:
         count = _GPUS.fullmatch(value)
         value = count[1] if count else ""
     if value:

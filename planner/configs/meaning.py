@@ -1,5 +1,7 @@
 """Settings of several tools -> what they say together: processes, batch, precision, sharding."""
 
+from collections.abc import Iterator
+
 from planner.catalog.configs import programs
 from planner.configs.found import (
     ACCELERATE,
@@ -122,16 +124,38 @@ def is_deepspeed(setup: Setup) -> bool:
     return by_accelerate or by_trainer or by_flag or bool(setup.of(DEEPSPEED))
 
 
-def unread_deepspeed(setup: Setup) -> Setting | None:
-    """Return where a DeepSpeed configuration is named, where none is among the files."""
-    if setup.of(DEEPSPEED):
-        return None
-    named = (
-        *(each for each in setup.settings(TRAINER, "deepspeed") if _is_given(each)),
-        *setup.settings(ACCELERATE, "deepspeed_config.deepspeed_config_file"),
-        *setup.settings(LAUNCH, "deepspeed_config_file", "told.deepspeed_config"),
+_NAMING: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (TRAINER, ("deepspeed",)),
+    (ACCELERATE, ("deepspeed_config.deepspeed_config_file",)),
+    (LAUNCH, ("deepspeed_config_file", "told.deepspeed_config")),
+    (LAUNCH, ("config_file",)),
+    (LAUNCH, ("config",)),
+)
+
+
+def named_files(setup: Setup) -> Iterator[Setting]:
+    """Yield the settings that name another configuration: DeepSpeed's, accelerate's, a program's own."""
+    for kind, keys in _NAMING:
+        for each in setup.settings(kind, *keys):
+            if isinstance(each.value, str) and each.text and not each.text.startswith("-"):
+                yield each
+
+
+def unread_file(setup: Setup) -> Setting | None:
+    """Return where a file is named that says how the model is divided, where none such is among the files."""
+    is_read = {"config_file": ACCELERATE, "config": TRAINER}
+    unread = (
+        each
+        for each in (*named_files(setup), *_told_deepspeed(setup))
+        if not setup.of(is_read.get(each.key, DEEPSPEED))
     )
-    return next((each for each in named if isinstance(each.value, str)), None)
+    return next(unread, None)
+
+
+def _told_deepspeed(setup: Setup) -> Iterator[Setting]:
+    """Yield where a command names DeepSpeed's configuration by what only the run knows."""
+    told = setup.settings(LAUNCH, "told.deepspeed_config")
+    yield from (each for each in told if each.text.startswith("-"))
 
 
 def written_deepspeed(setup: Setup) -> Setting | None:

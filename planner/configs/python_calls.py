@@ -1,6 +1,7 @@
 """Python -> the arguments of its TrainingArguments and DeepSpeed dictionaries, read and never run."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -37,6 +38,13 @@ _OF_DEEPSPEED = frozenset(
 _LORA = "LoraConfig"
 _PARALLELISM = "ParallelismConfig"
 _LOADED = "from_pretrained"
+_OF_LOADED = frozenset({"dtype", "torch_dtype", "attn_implementation"})
+_GONE = frozenset({"load_in_4bit", "load_in_8bit", "use_auth_token"})
+"""Of from_pretrained, in earlier releases."""
+_TRAINS = frozenset({"Trainer", "Seq2SeqTrainer"}) | {
+    f"{name.removesuffix('Config')}Trainer" for name in _TRAINERS
+}
+_MENTIONS_ADAPTERS = re.compile(r"(?i)peft|lora|adapter")
 _OF_ADAPTERS = frozenset({_LORA, "BitsAndBytesConfig"})
 
 
@@ -73,7 +81,7 @@ def read_python(text: str, file: str) -> tuple[Found, ...]:
     loaded = _loaded(calls, file, named)
     return (
         *(_spoken(each, loaded) for each in found),
-        *_adapters(calls, file, named),
+        *_adapters(calls, file, named, has_adapters=bool(_MENTIONS_ADAPTERS.search(text))),
         *_divided(calls, file, named),
     )
 
@@ -97,14 +105,28 @@ def _loaded(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) ->
             if node.args:
                 _add(tree, "model_name_or_path", node.args[0], node.lineno, named)
             for keyword in node.keywords:
-                if keyword.arg in {"dtype", "torch_dtype", "attn_implementation"}:
-                    _add(tree, keyword.arg, keyword.value, keyword.lineno, named)
+                if keyword.arg in _OF_LOADED | _GONE:
+                    key = keyword.arg if keyword.arg in _OF_LOADED else f"call.{keyword.arg}"
+                    _add(tree, key, keyword.value, keyword.lineno, named)
         elif _called(node).endswith("Trainer"):
             given = (each for each in node.keywords if each.arg == "model")
             for keyword in given:
                 if isinstance(keyword.value, ast.Constant):
                     _add(tree, "model_name_or_path", keyword.value, keyword.lineno, named)
-    return {key: replace(each, key=f"{_LOADED}.{key}") for key, each in tree.settings.items()}
+    loaded = {key: replace(each, key=f"{_LOADED}.{key}") for key, each in tree.settings.items()}
+    return loaded | _told_trainers(calls, file, named)
+
+
+def _told_trainers(
+    calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]
+) -> dict[str, Setting]:
+    """Return the arguments of the trainers themselves, each under `call`."""
+    tree = Tree(file)
+    for node in islice((each for each in calls if _called(each) in _TRAINS), _MOST):
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                _add(tree, f"call.{keyword.arg}", keyword.value, keyword.lineno, named)
+    return tree.settings
 
 
 def _divided(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) -> Iterator[Found]:
@@ -118,7 +140,9 @@ def _divided(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) -
         yield in_our_words(tree.found(ACCELERATE, is_whole=False), ACCELERATE)
 
 
-def _adapters(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) -> Iterator[Found]:
+def _adapters(
+    calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr], *, has_adapters: bool
+) -> Iterator[Found]:
     for node in islice((each for each in calls if _called(each) in _OF_ADAPTERS), _MOST):
         tree = Tree(file)
         for keyword in node.keywords:
@@ -126,6 +150,8 @@ def _adapters(calls: Iterable[ast.Call], file: str, named: dict[str, ast.expr]) 
                 _add(tree, keyword.arg, keyword.value, keyword.lineno, named)
         if _called(node) == _LORA:
             tree.add("adapters", _LORA, node.lineno)
+        if has_adapters:
+            tree.add("mentioned", value=True, line=node.lineno)
         yield Found(file=file, kind=ADAPTERS, settings=tree.settings)
 
 

@@ -121,7 +121,7 @@ class Scanner:
                 continue
             letter = self._step()
             if letter == "\\" and quote == '"' and self.at < len(self.text):
-                letter = self._step().removesuffix("\n")
+                letter = self._step().removesuffix("\n").replace("$", LITERAL)
             parts.append(letter)
         self.at += 1
         return "".join(parts)

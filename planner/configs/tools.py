@@ -21,7 +21,7 @@ _NOTHING: tuple[object, ...] = (
     "False",
     "0",
 )
-_OF_SCRIPTS = frozenset({"class", "method", "from_pretrained"})
+_OF_SCRIPTS = frozenset({"class", "method", "from_pretrained", "call"})
 """What a script says around its arguments."""
 _MOVES = "moves."
 """Before the keys of values that move what is estimated without them."""
@@ -57,6 +57,17 @@ def in_our_words(found: Found, name: str) -> Found:
     if found.kind == TRAINER:
         defaults = {**trainer_fields().defaults, **defaults}
     return replace(found, settings=settings, tool=name, defaults=defaults)
+
+
+_OF_TRAINERS = ("axolotl", "llamafactory", "swift", "trl", TRAINER)
+
+
+def word_here(name: str, own: str) -> str:
+    """Return what a tool calls what another calls by this name; "" where it has no word for it."""
+    others = (tool(each).same for each in _OF_TRAINERS if each != own)
+    ours = next((same[name] for same in others if name in same), name)
+    theirs = {meant: word for word, meant in tool(own).same.items()}
+    return theirs.get(ours, ours if ours in tool(own).reads and ours != name else "")
 
 
 def _meant(found: Found, meaning: Meaning) -> Setting | None:

@@ -10,8 +10,10 @@ from typing import Any
 from planner import answers
 from planner.advice.plan import Plan
 from planner.catalog import records
+from planner.catalog.configs import tool
+from planner.catalog.model_names import model_called
 from planner.configs.fixes import patch
-from planner.configs.found import MEGATRON, Found, Setting, Setup
+from planner.configs.found import LAUNCH, MEGATRON, TRAINER, Found, Setup
 from planner.configs.layout import (
     cluster_fields,
     links_left,
@@ -21,7 +23,7 @@ from planner.configs.layout import (
 )
 from planner.configs.meaning import (
     model_names,
-    unread_deepspeed,
+    unread_file,
     world,
 )
 from planner.configs.megatron_sizes import model_config
@@ -31,6 +33,7 @@ from planner.core.errors import InvalidInputError, NothingFitsError, PlannerErro
 from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_percent, format_seconds
 from planner.domain.cluster import Cluster
+from planner.gate.beside import not_among, not_there, of_scripts
 from planner.gate.documents import Document, OwnPlan
 from planner.gate.estimated import left_out_of, why_not
 from planner.gate.facts import Facts, one_line, read_facts
@@ -119,9 +122,11 @@ def judge_configurations(
         )
         for rule, fault in wrong
     ]
+    checks += of_scripts(texts)
     is_of_plan = own is not None and not setup.of(MEGATRON)  # whose command says all of it
     estimated = _of_plan(own) if own and is_of_plan else _estimated(setup, asked)
-    notes = estimated.notes
+    missing = not_there(setup, estimated.notes) if asked.allow_paths else ()
+    notes = (*estimated.notes, *missing)
     if estimated.facts is not None:
         checks += judge(estimated.facts, limits)
     document = Document(
@@ -146,8 +151,11 @@ def _recognised(texts: Mapping[str, str], fields: Mapping[str, str]) -> Iterator
 
 
 def _tools(found: Sequence[Found]) -> str:
-    names = {"trainer": "TrainingArguments", "launch": "a launch"}
-    return ", ".join(dict.fromkeys(names.get(each.kind, each.kind) for each in found))
+    names = {LAUNCH: "a launch", TRAINER: "TrainingArguments"}
+    titles = (
+        tool(each.tool).title if each.tool else names.get(each.kind, each.kind) for each in found
+    )
+    return ", ".join(dict.fromkeys(titles))
 
 
 def _with_nodes(setup: Setup, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -182,6 +190,8 @@ def _name(setup: Setup, asked: Asked) -> Any:
     if asked.model is not None:
         return asked.model
     named = next((each.text for each in model_names(setup) if each.text), None)
+    if named and records.model(named) is None:
+        named = model_called(named) or named
     return named or model_config(setup)
 
 
@@ -228,9 +238,9 @@ def _estimated(setup: Setup, asked: Asked) -> _Estimated:
     cluster = links_left(setup) | counted | dict(asked.cluster)
     if setup.cluster is None and not counted:
         return _Estimated(notes=("not estimated: how many GPUs is not said (--gpus)",))
-    deepspeed = unread_deepspeed(setup)
-    if deepspeed is not None:
-        return _Estimated(notes=(_not_among(deepspeed, asked),))
+    unread = unread_file(setup)
+    if unread is not None:
+        return _Estimated(notes=(not_among(unread, may_look=asked.allow_paths),))
     payload = _payload(setup, asked, cluster)
     try:
         request = parse_request(payload)
@@ -266,23 +276,6 @@ def _no_model(setup: Setup, asked: Asked) -> str:
     if name is None:
         return "not estimated: no model is named (--model, with --gpus and --gpu)"
     return f"not estimated: {one_line(str(name))} is not in the catalogue; --model {one_line(str(name))} looks it up"
-
-
-def _not_among(named: Setting, asked: Asked) -> str:
-    """Return that the file which says the ZeRO stage was not given, or is not there at all."""
-    name = "" if named.text.startswith("--") else one_line(named.text)
-    what = "is not among the files: give it too"
-    if name and asked.allow_paths and not _is_there(name, named.file):
-        what = "is not there"
-    file = f"the DeepSpeed configuration {name}" if name else "the DeepSpeed configuration"
-    return f"not estimated: {file} that {named.file} names in line {named.line} {what}"
-
-
-def _is_there(name: str, beside: str) -> bool:
-    try:
-        return any((folder / name).exists() for folder in (Path(), Path(beside).parent))
-    except (OSError, ValueError):
-        return False
 
 
 def _payload(setup: Setup, asked: Asked, cluster: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO
 
-from planner.configs.found import ACCELERATE, LAUNCH, TRAINER, Setup
+from planner.configs.found import Setup
+from planner.configs.meaning import named_files
 from planner.configs.recognise import recognise
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
 from planner.core.frozen import frozen
@@ -144,13 +145,6 @@ def _compared(file: str, stdin: BinaryIO) -> Facts:
     return document.facts
 
 
-_NAMING = (
-    (TRAINER, ("deepspeed",)),
-    (ACCELERATE, ("deepspeed_config.deepspeed_config_file",)),
-    (LAUNCH, ("deepspeed_config_file", "told.deepspeed_config", "config_file")),
-)
-
-
 def _with_named(texts: Mapping[str, str]) -> dict[str, str]:
     """Return the files with those that they name: a configuration here, or beside the file that names it.
 
@@ -173,10 +167,8 @@ def _named(texts: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
             setup = Setup(found=recognise(text, one_line(file)))
         except PlannerError:
             continue
-        for kind, keys in _NAMING:
-            for setting in setup.settings(kind, *keys):
-                if setting.text and not setting.text.startswith("-"):
-                    yield setting.text, Path(file).parent
+        for setting in named_files(setup):
+            yield setting.text, Path(file).parent
 
 
 def _places(name: str, beside: Path) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from planner.configs.rules import (
     engines,
     keys,
     launch,
+    ranges,
     shape,
 )
 from planner.configs.rules.base import ERROR, WARNING, Edit, Fault, Rule, Severity
@@ -54,11 +55,13 @@ _WRITTEN = (
     _written("CFG077", ERROR, shape.sequence_exceeds_positions),
     _written("CFG078", ERROR, shape.experts_do_not_divide),
     _written("CFG085", ERROR, shape.sequence_does_not_divide),
+    _written("CFG088", ERROR, ranges.number_is_out_of_range),
     _written("CFG090", ERROR, keys.key_is_not_known),
     _written("CFG091", WARNING, keys.key_is_ignored),
     _written("CFG092", WARNING, keys.key_is_gone),
     _written("CFG093", ERROR, keys.key_stands_twice),
     _written("CFG094", WARNING, keys.torchtitan_reads_no_toml),
+    _written("CFG097", ERROR, batch.generations_do_not_divide),
 )
 _TABLED = (
     Rule(each.code, each.severity, partial(faults_of, each), each.name, each.text)

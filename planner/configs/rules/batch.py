@@ -194,3 +194,36 @@ def _is_same(setting: Setting, value: object) -> bool:
     if isinstance(value, bool):
         return setting.truth is value
     return setting.number == value
+
+
+def generations_do_not_divide(setup: Setup) -> Iterator[Fault]:
+    """The completions of a generation are no multiple of num_generations.
+
+    Why: per_device_train_batch_size counts completions, and each prompt has num_generations of them. TRL raises
+    ValueError, axolotl before it.
+
+    Instead: a num_generations that the message lists, or another per_device_train_batch_size.
+
+    Source: trl.trainer.grpo_config, __post_init__ (1.16.0); axolotl.utils.schemas.validation, check_grpo (0.19.0).
+    """
+    for found in setup.of(TRAINER):
+        each = found.get("num_generations", "trl.num_generations")
+        micro = found.whole("per_device_train_batch_size")
+        steps = found.get("steps_per_generation", "gradient_accumulation_steps")
+        ranks = 1 if found.tool == "axolotl" else world(setup)
+        passes = 1 if steps is None else steps.whole
+        said = found.whole("generation_batch_size", "trl.generation_batch_size")
+        at_once = said or (micro * ranks * passes if micro and ranks and passes else None)
+        if each is None or not each.whole or each.whole < 1 or not at_once or at_once < 1:
+            continue
+        if at_once % each.whole:
+            right = [n for n in range(2, min(at_once, _MOST_GENERATIONS) + 1) if at_once % n == 0]
+            yield Fault(
+                at=each,
+                message=f"{at_once} completions at once are no multiple of num_generations {each.whole}",
+                hint=f"one of {', '.join(map(str, right[:8]))}" if right else "a larger batch",
+            )
+
+
+_MOST_GENERATIONS = 4096
+"""Of a prompt, of which divisors are listed."""

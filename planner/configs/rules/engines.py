@@ -38,7 +38,8 @@ def both_half_precisions(setup: Setup) -> Iterator[Fault]:
     """
     for found in setup.of(TRAINER, MEGATRON):
         one, other = found.get("fp16"), found.get("bf16")
-        if one is not None and other is not None and one.truth and other.truth:
+        is_chosen = found.tool == "axolotl"  # which takes bf16: CFG087
+        if one is not None and other is not None and one.truth and other.truth and not is_chosen:
             yield _both(one, other, setup)
     for found in setup.of(DEEPSPEED):
         one, other = found.get("fp16.enabled"), found.get("bf16.enabled")

@@ -1,6 +1,7 @@
 """Rules about the keys themselves: unknown, gone, given twice."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import islice
 
@@ -17,7 +18,8 @@ from planner.configs.found import (
     Setup,
 )
 from planner.configs.meaning import is_of_others, is_of_sagemaker
-from planner.configs.rules.base import WARNING, Fault, removed, renamed
+from planner.configs.rules.base import ERROR, WARNING, Fault, removed, renamed
+from planner.configs.tools import word_here
 
 _MOST = 30
 """Unknown keys of a section that are looked up: after these it is no slip."""
@@ -49,6 +51,13 @@ def key_is_not_known(setup: Setup) -> Iterator[Fault]:
         if called is not None and called.text == "TrainingArguments":
             known = (*trainer_fields().ever, "class")
             yield from _strange(found.section(""), known, "of TrainingArguments")
+        elif called is not None and found.tool == _TRL:
+            yield from _slips(found.section(""), {*tool(_TRL).known, *trainer_fields().ever})
+
+
+_TRL = "trl"
+_REFUSES = "llamafactory"
+"""Whose parser ends at a key that it does not know."""
 
 
 def _of_trainer(setup: Setup) -> Iterator[Found]:
@@ -87,16 +96,28 @@ def key_is_ignored(setup: Setup) -> Iterator[Fault]:
     for found in setup.of(TORCHTITAN):
         for section, names in known_keys("torchtitan").sections.items():
             yield from _slips(found.section(section), names)
-    for found in _of_trainer(setup):
+    for found in setup.of(TRAINER):
         if found.get("class") is None and (found.is_whole or not found.is_command):
-            fields = trainer_fields()
-            yield from _slips(found.section(""), (*fields.ever, *fields.others))
+            yield from _of_arguments(found)
     for found in setup.of(LAUNCH):
         launcher = launchers().get(str(found.settings["launcher"].value))
         if launcher is not None:
             flags = (*launcher.values, *launcher.switches)
             known = {flag.lstrip("-").replace("-", "_") for flag in flags}
             yield from _slips(found.section(""), known | _NO_FLAGS)
+
+
+def _of_arguments(found: Found) -> Iterator[Fault]:
+    """Yield slips of a Trainer's arguments, and words of another tool; LLaMA-Factory refuses both."""
+    fields, own = trainer_fields(), tool(found.tool).known if found.tool else frozenset()
+    known = own if is_of_others(found) else {*own, *fields.ever, *fields.others}
+    level = ERROR if found.tool == _REFUSES else None
+    yield from (replace(each, level=level) for each in _slips(found.section(""), known))
+    for setting in found.section("") if found.tool not in {"", TRAINER} else ():
+        word = "" if setting.name in known else word_here(setting.name, found.tool)
+        if word:
+            message = f"{tool(found.tool).title} knows no {setting.name}"
+            yield Fault(at=setting, message=message, hint=f"here it is {word}", level=level)
 
 
 _NO_FLAGS = {"launcher", "script", "module", "starter", "hidden", "environment", "told"}
@@ -153,6 +174,7 @@ def key_is_gone(setup: Setup) -> Iterator[Fault]:
                     hint="leave it out",
                     edit=None if isinstance(setting.value, dict) else removed(setting),
                 )
+    yield from _gone_of_trl(setup)
     fields = trainer_fields()
     for found in _of_trainer(setup):
         for name, now in fields.renamed.items():
@@ -176,6 +198,32 @@ def key_is_gone(setup: Setup) -> Iterator[Fault]:
                     hint=instead or "leave it out",
                     edit=removed(setting) if is_plain and not instead else None,
                 )
+
+
+def _gone_of_trl(setup: Setup) -> Iterator[Fault]:
+    """Yield arguments of earlier releases of TRL; of a call all that this one has not."""
+    record, fields = tool(_TRL), trainer_fields()
+    schema = {*record.known, *fields.ever} - {*record.others, *record.renamed}
+    for found in (each for each in setup.of(TRAINER) if each.tool == _TRL):
+        for setting in islice(found.section(""), _MOST):
+            if setting.name not in record.renamed and not _is_strange(found, setting, schema):
+                continue
+            now = record.renamed.get(setting.name, "")
+            is_free = now in schema and getattr(found.get(now), "key", "") != now
+            yield Fault(
+                at=setting,
+                message=f"TRL {record.version} has no {setting.name[:60]}",
+                hint=now or "leave it out, or the release that has it",
+                edit=renamed(setting, now) if is_free else None,
+            )
+
+
+def _is_strange(found: Found, setting: Setting, schema: set[str]) -> bool:
+    """Return whether a call is given what it has not, and what is no slip of what it has."""
+    is_call = found.get("class") is not None
+    is_known = setting.name in {*schema, *trainer_fields().ever, "class", "method"}
+    is_slip = get_close_matches(setting.name[:60], schema, n=1, cutoff=_NEAR)
+    return is_call and not is_known and not is_slip
 
 
 def _can_be(found: Found, name: str) -> bool:

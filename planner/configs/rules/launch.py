@@ -1,9 +1,10 @@
 """Rules about what starts the processes: how many, where they meet, who is started twice."""
 
+import re
 from collections.abc import Iterator
 
 from planner.catalog.configs import launchers
-from planner.configs.found import ACCELERATE, LAUNCH, Found, Setting, Setup
+from planner.configs.found import ACCELERATE, LAUNCH, TRAINER, Found, Setting, Setup
 from planner.configs.meaning import processes, shown_gpus
 from planner.configs.rules.base import WARNING, Fault, set_to
 from planner.core.units import format_gpus
@@ -278,22 +279,64 @@ def job_is_not_what_is_launched(setup: Setup) -> Iterator[Fault]:
 
     Source: Slurm, sbatch and srun (--ntasks-per-node, --gpus-per-node); torch.distributed.run (2.13.0).
     """
-    for launch in setup.of(LAUNCH):
+    launches = setup.of(LAUNCH)
+    for launch in launches:
         launcher = str(launch.settings["launcher"].value)
         if launcher in _OF_A_NODE:
             yield from _tasks(launch, launcher)
-            yield from _gpus(launch, launcher)
+            yield from _gpus(launch, launcher, is_only=len(launches) == 1)
             yield from _nodes(launch, launcher)
+        elif launcher == "python" and _trains(setup, launch):
+            yield from _pythons(launch)
+
+
+_TRAINING = re.compile(r"(?i)train|tune|sft|dpo|grpo")
+
+
+def _trains(setup: Setup, launch: Found) -> bool:
+    """Return whether a python runs a Trainer: by what the script is told, or by its name where it is told nothing."""
+    script = launch.get("script")
+    is_told = any(script is not None and each.get("script") == script for each in setup.of(TRAINER))
+    is_alone = not any(key.startswith("told.") for key in launch.settings)
+    return is_told or (is_alone and _TRAINING.search(script.text if script else "") is not None)
+
+
+def _pythons(launch: Found) -> Iterator[Fault]:
+    """Yield that each task is a run of its own, or that one process is started for all GPUs of a job."""
+    count = _count_of_tasks(launch)
+    tasks = (count or 1) * (launch.whole("slurm.nodes") or 1)
+    gpus = launch.whole("slurm.gpus_per_node") or 1
+    if launch.get("starter") is not None:
+        is_told = launch.get(
+            "environment.MASTER_ADDR", "environment.RANK", "environment.WORLD_SIZE"
+        )
+        if tasks > 1 and is_told is None:
+            yield Fault(
+                at=launch.settings["launcher"],
+                message=f"{tasks} tasks run python, and nothing tells one which rank it is: {tasks} runs of one process",
+                hint="srun --ntasks-per-node=1 torchrun --nproc_per_node ...; or a script that reads SLURM_PROCID",
+                level=WARNING,
+            )
+    elif max(tasks, gpus) > 1:
+        what = f"{tasks} tasks" if tasks > 1 else format_gpus(gpus)
+        yield Fault(
+            at=launch.settings["launcher"],
+            message=f"python runs once, on the first node, and the job has {what}",
+            hint=f"srun --ntasks-per-node=1 torchrun --nproc_per_node {gpus if gpus > 1 else '...'}",
+            level=WARNING,
+        )
+
+
+def _count_of_tasks(launch: Found) -> int | None:
+    """Return how many tasks a node has; None where that is not said."""
+    tasks = launch.whole("slurm.tasks")
+    of_all = None if tasks is None else tasks // (launch.whole("slurm.nodes") or 1)
+    return launch.whole("slurm.tasks_per_node") or of_all
 
 
 def _tasks(launch: Found, launcher: str) -> Iterator[Fault]:
     """Yield that srun starts several launchers on each node."""
-    setting = launch.get("slurm.tasks_per_node")
-    count = setting.whole if setting is not None else None
-    if setting is None:
-        setting, nodes = launch.get("slurm.tasks"), launch.whole("slurm.nodes") or 1
-        whole = setting.whole if setting is not None else None
-        count = None if whole is None else whole // nodes
+    setting, count = launch.get("slurm.tasks_per_node", "slurm.tasks"), _count_of_tasks(launch)
     starter = launch.get("starter")
     if setting is None or starter is None or starter.text != "srun" or (count or 0) <= 1:
         return
@@ -304,9 +347,11 @@ def _tasks(launch: Found, launcher: str) -> Iterator[Fault]:
     )
 
 
-def _gpus(launch: Found, launcher: str) -> Iterator[Fault]:
-    """Yield that more processes are started on a node than the job has GPUs there."""
+def _gpus(launch: Found, launcher: str, *, is_only: bool) -> Iterator[Fault]:
+    """Yield that more processes are started on a node than the job has GPUs there, or fewer."""
+    of_all = launch.whole("slurm.gpus")
     setting, gpus = launch.get(_OF_A_NODE[launcher]), launch.whole("slurm.gpus_per_node")
+    gpus = gpus or (of_all // (launch.whole("slurm.nodes") or 1) if of_all else None)
     machines = launch.whole("num_machines") or 1
     if setting is not None and gpus and machines > 1 and setting.whole == gpus:
         yield Fault(
@@ -320,6 +365,13 @@ def _gpus(launch: Found, launcher: str) -> Iterator[Fault]:
             at=setting,
             message=f"{started} processes on a node, but the job has {format_gpus(gpus)} there",
             hint=f"--gpus-per-node={started}, or {gpus} processes",
+        )
+    elif setting is not None and gpus and 0 < started < gpus and is_only and machines == 1:
+        yield Fault(
+            at=setting,
+            message=f"{started} processes on a node, and the job has {format_gpus(gpus)} there: {gpus - started} idle",
+            hint=f"{gpus}",
+            level=WARNING,
         )
 
 

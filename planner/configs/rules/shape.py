@@ -285,7 +285,8 @@ def experts_do_not_divide(setup: Setup) -> Iterator[Fault]:
         if setting is None or not experts or not 0 < experts <= _MOST or degree <= 1:
             continue
         if experts % degree:
-            right = [n for n in range(1, experts + 1) if experts % n == 0]
+            ranks = world(setup) or experts
+            right = [n for n in range(1, experts + 1) if experts % n == 0 == ranks % n]
             yield Fault(
                 at=setting,
                 message=f"{setting.name} {degree} does not divide {experts} experts",

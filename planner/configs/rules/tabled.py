@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from planner.catalog.configs import Case, Held, TabledRule
+from planner.catalog.configs import Case, Held, TabledRule, tool
 from planner.configs.found import TRAINER, Found, Setting, Setup
 from planner.configs.held import held_in
 from planner.configs.meaning import (
@@ -77,11 +77,16 @@ class _Place:
 
 
 def _places(setup: Setup, tools: tuple[str, ...]) -> Iterator[_Place]:
-    for tool in tools:
-        yield from (_Place(found=found) for found in setup.of(tool))
-        for found, prefix in fsdp_sections(setup) if tool.startswith(_FSDP) else ():
-            if tool in {_FSDP, f"{_FSDP}.{found.kind}"}:
+    for name in tools:
+        every = (each for each in setup.found if name in {each.kind, _tool_of_trainers(each)})
+        yield from (_Place(found=found) for found in every)
+        for found, prefix in fsdp_sections(setup) if name.startswith(_FSDP) else ():
+            if name in {_FSDP, f"{_FSDP}.{found.kind}"}:
                 yield _Place(found=found, prefix=prefix)
+
+
+def _tool_of_trainers(found: Found) -> str:
+    return found.tool if found.kind == TRAINER else ""
 
 
 def _in_place(case: Case, setup: Setup, place: _Place) -> Iterator[Fault]:
@@ -93,12 +98,13 @@ def _in_place(case: Case, setup: Setup, place: _Place) -> Iterator[Fault]:
     where = [_anywhere(setup, place, each) for each in case.where]
     if None in where or any(_anywhere(setup, place, each) for each in case.unless):
         return
-    level = case.level_of_others if is_of_others(place.found) else None
+    level = (case.level_of_others if is_of_others(place.found) else None) or case.level
+    title = tool(place.found.tool).title if place.found.tool else ""
     for keys in ((key,) for key in case.at.keys) if case.at.is_each else (case.at.keys,):
         at = held_in(place.get, place.found, replace(case.at, keys=keys))
         if at is not None:
-            message = case.message.format(*where, at=at, gpu=setup.gpu)
-            hint = case.hint.format(*where, at=at, gpu=setup.gpu)
+            message = case.message.format(*where, at=at, gpu=setup.gpu, tool=title)
+            hint = case.hint.format(*where, at=at, gpu=setup.gpu, tool=title)
             yield Fault(at=at, message=message, hint=hint, edit=_edit(case, place, at), level=level)
 
 

@@ -11,6 +11,7 @@ import yaml
 from planner.catalog.configs import Sign, known_keys, signs, trainer_fields
 from planner.configs.found import DEEPSPEED, TRAINER, Found
 from planner.configs.launch import read_launches
+from planner.configs.manifests import is_manifest, read_manifest
 from planner.configs.python_calls import read_python
 from planner.configs.tools import in_our_words, trainers_tool
 from planner.configs.tree import Tree, read_json_tree, read_toml_tree, read_yaml_tree
@@ -52,6 +53,8 @@ def recognise(text: str, file: str) -> tuple[Found, ...]:
     try:
         if suffix == ".py":
             found = read_python(text, file)
+        elif suffix in {".yaml", ".yml"} and is_manifest(text):
+            found = read_manifest(text, file)
         elif suffix in _TREES:
             found = _of_tree(_TREES[suffix](text, file), suffix)
         else:

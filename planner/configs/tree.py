@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -16,6 +17,8 @@ from planner.core.hostile_text import check_toml, check_yaml
 MOST_SETTINGS = 5_000
 _MOST_BITS = 10_000
 """Of a whole number: one of more digits cannot be printed."""
+_MOST_DOCUMENTS = 50
+"""Of a file."""
 DEEPEST = 30
 """Sections within each other; configurations have five."""
 _JSON_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+|\n')
@@ -158,9 +161,24 @@ def read_yaml_tree(text: str, file: str) -> Tree:
         ValueError: it is longer or deeper than its parser takes.
         yaml.YAMLError: it is no YAML.
     """
-    tree = Tree(file)
     check_yaml(text)
-    node = yaml.compose(text, yaml.SafeLoader)
+    return _yaml_tree(yaml.compose(text, yaml.SafeLoader), file)
+
+
+def read_yaml_trees(text: str, file: str) -> Iterator[Tree]:
+    """Yield the settings of each document of a file that may have several.
+
+    Raises:
+        ValueError: it is longer or deeper than its parser takes.
+        yaml.YAMLError: it is no YAML.
+    """
+    check_yaml(text)
+    for node in islice(yaml.compose_all(text, yaml.SafeLoader), _MOST_DOCUMENTS):
+        yield _yaml_tree(node, file)
+
+
+def _yaml_tree(node: yaml.Node | None, file: str) -> Tree:
+    tree = Tree(file)
     if isinstance(node, yaml.MappingNode):
         _yaml_mapping(node, tree, "", 0)
     return tree
@@ -184,6 +202,9 @@ def _yaml_mapping(node: yaml.MappingNode, tree: Tree, key: str, depth: int) -> N
         elif isinstance(value, yaml.SequenceNode):
             tree.step(len(value.value))
             tree.add(path, [_scalar(each) for each in value.value], line)
+            for at, each in enumerate(value.value):
+                if isinstance(each, yaml.MappingNode):
+                    _yaml_mapping(each, tree, f"{path}.{at}", depth + 1)
         else:
             tree.add(path, _scalar(value), line)
 

@@ -53,3 +53,46 @@ def test_nothing_else_is_opened(folder: Path, name: str) -> None:
     assert found.exit_code == 0
     assert found.output.startswith("train.py: ")
     assert "not estimated: the DeepSpeed configuration" in found.output
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("go.sh", "accelerate launch --num_processes 4 --config_file no.yaml t.py --output_dir o"),
+        ("go.sh", "axolotl train no.yaml"),
+        ("a.yaml", "base_model: gpt2\nmicro_batch_size: 1\ndeepspeed: configs/no.json"),
+        (
+            "acc.yaml",
+            "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: no.json}",
+        ),
+    ],
+)
+def test_a_file_that_is_not_there_is_said_and_not_guessed(
+    folder: Path, file: str, text: str
+) -> None:
+    (folder / file).write_text(text)
+    found = check(file)
+    assert found.exit_code == 0, found.output
+    words = " ".join(found.output.split())
+    assert "not estimated" in words
+    assert "is not there" in words
+
+
+def test_a_model_is_known_by_another_name_and_a_file_by_its_tool(folder: Path) -> None:
+    text = "base_model: Qwen/Qwen2.5-7B-Instruct\nmicro_batch_size: 1\noutput_dir: o\n"
+    (folder / "a.yaml").write_text(text)
+    run = CliRunner().invoke(cli, ["check", "a.yaml", "--gpus", "8", "--gpu", "h100"])
+    assert run.output.startswith("a.yaml: Qwen/Qwen2.5-7B on 8 x")
+    run = CliRunner().invoke(cli, ["check", "a.yaml"])
+    assert run.output.startswith("a.yaml: axolotl\n")
+
+
+def test_the_doctor_looks_at_a_script_too(folder: Path) -> None:
+    (folder / "zero3.json").write_text(STAGE_3.replace("4", '"auto"'))
+    (folder / "train.py").write_text(
+        "from transformers import AutoModelForCausalLM, TrainingArguments, Trainer\n"
+        "model = AutoModelForCausalLM.from_pretrained('gpt2')\n"
+        "args = TrainingArguments('o', deepspeed='zero3.json')\n"
+        "Trainer(model=model, args=args).train()\n"
+    )
+    assert "DOC026  train.py:2" in check("train.py").output

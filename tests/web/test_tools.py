@@ -109,7 +109,7 @@ def test_a_configuration_is_judged_and_mended(client: TestClient) -> None:
             "TrainingArguments",
         ),
         ("#!/bin/bash\ntorchrun --nproc-per-node 2 train.py", "launch"),
-        ('{"zero_optimization": {"stage": 2}}', "deepspeed"),
+        ('{"zero_optimization": {"stage": 2}}', "DeepSpeed"),
     ],
 )
 def test_the_language_of_a_pasted_file_is_seen(client: TestClient, text: str, tool: str) -> None:

@@ -7,7 +7,6 @@ from planner.catalog.configs import layer_classes
 from planner.configs.found import (
     ACCELERATE,
     DEEPSPEED,
-    LAUNCH,
     MEGATRON,
     TRAINER,
     Found,
@@ -59,36 +58,6 @@ def _both(fp16: Setting, bf16: Setting, setup: Setup) -> Fault:
         + (f": {gpu.name} has {kept.key.partition('.')[0]}" if gpu else ""),
         edit=set_to(wrong, off(wrong)),
     )
-
-
-def _mixed(setup: Setup, name: str) -> Iterator[Setting]:
-    """Yield where accelerate is told a mixed precision of that name."""
-    for found in setup.of(ACCELERATE, LAUNCH):
-        setting = found.get("mixed_precision")
-        if setting is not None and setting.text == name:
-            yield setting
-
-
-def precisions_of_two_tools_differ(setup: Setup) -> Iterator[Fault]:
-    """The mixed_precision of accelerate and the DeepSpeed configuration name different formats.
-
-    Why: accelerate raises ValueError where the other of fp16 and bf16 is on in the configuration.
-
-    Instead: one of them; "auto" in the DeepSpeed configuration follows accelerate.
-
-    Source: accelerate.utils.dataclasses, DeepSpeedPlugin.set_mixed_precision (1.15.0).
-    """
-    for precision, other in (("fp16", "bf16"), ("bf16", "fp16"), ("fp8", "fp16")):
-        for said in _mixed(setup, precision):
-            for config in setup.of(DEEPSPEED):
-                enabled = config.get(f"{other}.enabled")
-                if enabled is not None and enabled.truth:
-                    yield Fault(
-                        at=enabled,
-                        message=f"{other} is on here, and mixed_precision is {precision} in {said.file}:{said.line}",
-                        hint='"auto" follows mixed_precision',
-                        edit=set_to(enabled, '"auto"'),
-                    )
 
 
 def shards_of_hpz_do_not_divide(setup: Setup) -> Iterator[Fault]:

@@ -199,28 +199,6 @@ def fewer_gpus_are_visible(setup: Setup) -> Iterator[Fault]:
             )
 
 
-def modes_exclude_each_other(setup: Setup) -> Iterator[Fault]:
-    """An accelerate launch is given several of --multi_gpu, --use_deepspeed, --use_fsdp, --cpu, --tpu.
-
-    Why: it raises ValueError: one of them at a time; the last two start several GPUs themselves.
-
-    Instead: --use_deepspeed or --use_fsdp alone.
-
-    Source: accelerate.commands.launch, _validate_launch_command (1.15.0).
-    """
-    for launch in setup.of(LAUNCH):
-        given = [
-            launch.get(name) for name in ("multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp")
-        ]
-        on = [each for each in given if each is not None]
-        if len(on) > 1 and launch.settings["launcher"].value == "accelerate":
-            yield Fault(
-                at=on[0],
-                message=f"--{on[0].name} and --{on[1].name} exclude each other",
-                hint=f"--{on[-1].name} alone",
-            )
-
-
 def config_file_says_one_process(setup: Setup) -> Iterator[Fault]:
     """The file of accelerate starts one process, and the command does not say otherwise.
 
@@ -364,7 +342,7 @@ def _gpus(launch: Found, launcher: str, *, is_only: bool) -> Iterator[Fault]:
         yield Fault(
             at=setting,
             message=f"{started} processes on a node, but the job has {format_gpus(gpus)} there",
-            hint=f"--gpus-per-node={started}, or {gpus} processes",
+            hint=f"{started} GPUs for the job, or {gpus} processes",
         )
     elif setting is not None and gpus and 0 < started < gpus and is_only and machines == 1:
         yield Fault(

@@ -211,32 +211,6 @@ def _micro_batches(each: Sizes, ranks: int | None) -> int | None:
     return total.whole // (micro.whole * data)
 
 
-def replicas_beside_tensor_parallelism(setup: Setup) -> Iterator[Fault]:
-    """In accelerate, tensor or context parallelism stands beside replicas without shards.
-
-    Why: it cannot compose plain data parallelism with them, and raises ValueError.
-
-    Instead: dp_shard_size in place of dp_replicate_size.
-
-    Source: accelerate.parallelism_config, __post_init__ (1.15.0).
-    """
-    for each in sizes(setup):
-        is_accelerate = each.found.kind in {ACCELERATE, LAUNCH}
-        is_divided = size(each.tensor) > 1 or size(each.context) > 1
-        if (
-            is_accelerate
-            and is_divided
-            and each.replicas is not None
-            and size(each.replicas) > 1
-            and size(each.shards) == 1
-        ):
-            yield Fault(
-                at=each.replicas,
-                message=f"{each.replicas.name} {size(each.replicas)} beside tensor or context parallelism needs dp_shard_size above 1",
-                hint="dp_shard_size in its place",
-            )
-
-
 def sequence_exceeds_positions(setup: Setup) -> Iterator[Fault]:
     """The sequence length exceeds the positions of the model.
 

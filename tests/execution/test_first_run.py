@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,10 @@ def suggest(folder: Path, *flags: str) -> Path:
     return folder / read[1]
 
 
+def configuration(fields: Mapping[str, Any]) -> transformers.PretrainedConfig:
+    return transformers.AutoConfig.for_model(**fields)
+
+
 def chats(folder: Path) -> None:
     weights_of(LLAMA, folder / "mine")
     write_chat_tokenizer(folder / "mine", MARKED)
@@ -58,9 +62,8 @@ def chats(folder: Path) -> None:
 
 def classified(folder: Path) -> None:
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(**CLASSIFIER)
     auto: Any = transformers.AutoModelForSequenceClassification
-    auto.from_config(config).save_pretrained(folder / "mine")
+    auto.from_config(configuration(CLASSIFIER)).save_pretrained(folder / "mine")
     write_tokenizer(folder / "mine")
     write_texts(folder / "data.jsonl", draw_texts(count=48, longest=14), classes=CLASSES)
 
@@ -68,8 +71,7 @@ def classified(folder: Path) -> None:
 def pictures(folder: Path) -> None:
     torch.manual_seed(0)
     auto: Any = transformers.AutoModelForImageClassification
-    config = transformers.AutoConfig.for_model(**VIT)
-    auto.from_config(config).save_pretrained(folder / "mine")
+    auto.from_config(configuration(VIT)).save_pretrained(folder / "mine")
     processor_of(folder / "mine")
     write_images(folder / "data.jsonl")
 

@@ -42,8 +42,9 @@ class Handler(BaseHTTPRequestHandler):
             self._answer({"files": files})
         elif "/commit/" in self.path:
             lines = [json.loads(line) for line in body.splitlines()]
-            files = [line["value"]["path"] for line in lines if line["key"] == "file"]
-            self.server.taken += files
+            self.server.taken += [
+                str(line["value"]["path"]) for line in lines if line["key"] == "file"
+            ]
             url = f"{self.server.url}/{REPOSITORY}/commit/{'0' * 40}"
             self._answer({"commitUrl": url, "commitOid": "0" * 40, "success": True})
         else:

@@ -326,7 +326,7 @@ def test_a_faster_layout_that_is_held_back_says_why(make_job: JobMaker, name: st
 
 
 def test_fully_sharded_nodes_are_held_back_by_their_gathers_not_by_code(make_job: JobMaker) -> None:
-    job = make_job(gpus=8, nodes=8, gpu="h100")
+    job = make_job(gpus=8, gpu="h100", cluster={"nodes": 8})
     shards = Layout(data_parallel_shard_size=8, data_parallel_replicate_size=8, zero_stage=3)
     hybrid = estimate(job, shards)
     whole = estimate(job, Layout(data_parallel_shard_size=64, zero_stage=3))

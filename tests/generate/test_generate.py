@@ -275,7 +275,7 @@ def test_the_readme_has_the_plans_numbers() -> None:
     assert "4 sequences x 8 micro-batches x 8 GPUs = 256 sequences" in readme
     for number in ("5.00 GiB", "6.00 GiB", "750 ms", "43,691", "349,525", "262,144 tokens"):
         assert number in readme
-    assert readme.count("bash launch.sh --data") == len(ALL) - len(CONFIGURED)
+    assert readme.count("launch.sh --data") == len(ALL) - len(CONFIGURED)
     assert readme.count("\nbash launch.sh\n") == len(CONFIGURED)
     nodes = generate(MANY_NODES, ALL)["README.md"]
     assert "NODE_RANK=1 MASTER_ADDR=node0 bash launch.sh" in nodes

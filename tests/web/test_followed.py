@@ -80,7 +80,7 @@ def chosen(page: str) -> tuple[str, ...]:
 def points(page: str) -> dict[tuple[str, ...], str]:
     """Where each point leads that is a link, by GPUs, family, memory and step."""
     links = re.findall(r'href="(/plan[^"]+)" aria-label="([^"]+)"', section(page, "trade-offs"))
-    said = re.compile(r"(\S+) on ([\d,]+) GPUs?: (.+), (.+)")
+    said = re.compile(r"\w+: (\S+) on ([\d,]+) GPUs?: (.+), (.+)")
     found = [(said.fullmatch(unescape(label)), unescape(href)) for href, label in links]
     return {
         (words[2].replace(",", ""), words[1], words[3], words[4]): href

@@ -49,7 +49,7 @@ class Range:
 
 @frozen
 class Ranges:
-    """The record: by kind of file, by key of ours."""
+    """The record: by kind of file or tool, by key of ours."""
 
     source: str
     kinds: Mapping[str, Mapping[str, Range]]
@@ -187,8 +187,10 @@ class Held:
     most: int | None = None
     is_own: bool = False
     """Whether it stands there under that name, and is not what another key means."""
+    is_seen: bool = False
+    """Whether it excuses a fault only where the file shows what it holds, and not where that may be so."""
     default: int | None = None
-    """Counts where it holds no whole number, or is not there."""
+    """Counts where it holds no whole number, or is not there; not for what only the run knows."""
 
 
 @frozen
@@ -369,7 +371,7 @@ def keys_of(tool: str) -> Mapping[str, Key]:
 
 @cache
 def ranges() -> Mapping[str, Mapping[str, Range]]:
-    """Return between which numbers settings make sense, by kind of file."""
+    """Return between which numbers settings make sense, by kind of file and by tool."""
     return build(Ranges, read("configs", "ranges"), "configs/ranges").kinds
 
 

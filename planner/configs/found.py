@@ -39,8 +39,13 @@ class Setting:
     @property
     def said(self) -> str:
         """Return the key with what it holds, as a message has it."""
-        value = "" if isinstance(self.value, dict) else str(self.value)
+        value = "" if isinstance(self.value, dict) or self.is_unread else str(self.value)
         return f"{self.key} {value.lower() if isinstance(self.value, bool) else value}".strip()[:80]
+
+    @property
+    def is_unread(self) -> bool:
+        """Return whether only the run knows what it holds."""
+        return self.value is UNKNOWN
 
     @property
     def truth(self) -> bool | None:

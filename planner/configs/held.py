@@ -9,15 +9,20 @@ from planner.catalog.configs import Held
 from planner.configs.found import Found, Setting
 
 
-def held_in(get: Callable[..., Setting | None], found: Found, held: Held) -> Setting | None:
+def held_in(
+    get: Callable[..., Setting | None], found: Found, held: Held, *, or_may: bool = False
+) -> Setting | None:
     """Return the setting that is looked for; None where none holds what it is to.
 
     Args:
         get: returns the first of these settings that is there.
         found: the file.
         held: what is looked for.
+        or_may: whether one whose value only the run knows is returned, too: it may hold that.
     """
     setting = get(*held.keys)
+    if setting is not None and setting.is_unread and not _is_of_presence(held):
+        return setting if or_may and not held.is_seen else None
     if held.default is not None and (setting is None or setting.whole is None):
         setting = Setting(key=held.keys[0], value=held.default, line=0, file=found.file)
     if setting is not None and held.is_own and setting.key not in held.keys:
@@ -27,6 +32,11 @@ def held_in(get: Callable[..., Setting | None], found: Found, held: Held) -> Set
         word = next((str(each) for each in words if re.fullmatch(held.word, str(each))), None)
         setting = None if word is None else replace(setting, value=word)
     return setting if setting is not None and _holds(setting, held) else None
+
+
+def _is_of_presence(held: Held) -> bool:
+    """Return whether a setting is looked for whatever it holds."""
+    return held == Held(keys=held.keys, of=held.of, is_each=held.is_each, is_own=held.is_own)
 
 
 def _holds(setting: Setting, held: Held) -> bool:

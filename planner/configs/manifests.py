@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from planner.configs.found import LAUNCH, Found, Setting
 from planner.configs.launch import read_launches
-from planner.configs.tree import Tree, read_yaml_trees
+from planner.configs.tree import Tree, read_yaml_trees, unfilled
 
 KUBERNETES = "Kubernetes"
 _SIGNS = re.compile(r"(?m)^apiVersion:.*\n(?:.*\n)*?kind:|^kind:.*\n(?:.*\n)*?apiVersion:")
@@ -19,6 +19,8 @@ _SHELLS = frozenset({"bash", "sh"})
 _OPERATORS = frozenset({"PyTorchJob", "TrainJob"})
 """Their operator sets PET_* for torchrun: processes, nodes and where these meet."""
 _SET = ("PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_RDZV_ENDPOINT")
+_ESCAPED = re.compile(r'["`\\]')
+"""What means something between double quotes, besides $."""
 _GPUS = "resources.limits.nvidia.com/gpu"
 
 
@@ -69,11 +71,18 @@ def _scripts(tree: Tree) -> Iterator[tuple[str, str, int]]:
             for word in (one.value if isinstance(one.value, list) else [])
         ]
         is_shell = bool(words) and PurePosixPath(words[0]).name in _SHELLS
-        script = words[-1] if is_shell and len(words) > 1 else shlex.join(words)
+        script = words[-1] if is_shell and len(words) > 1 else " ".join(map(_quoted, words))
         yield place, script, given[-1].line
     for key, setting in settings.items():
         if _ENTRY.fullmatch(key) and setting.text:
             yield key.rpartition(".")[0], setting.text, setting.line
+
+
+def _quoted(word: str) -> str:
+    """Return a word as a shell has it; a $ in it stays open: envsubst, or Kubernetes, puts a value in."""
+    if "$" not in word:
+        return shlex.quote(word)
+    return '"' + _ESCAPED.sub(r"\\\g<0>", word) + '"'
 
 
 def _around(tree: Tree, place: str, line: int) -> Iterator[tuple[str, Setting]]:
@@ -86,4 +95,4 @@ def _around(tree: Tree, place: str, line: int) -> Iterator[tuple[str, Setting]]:
         value = tree.settings.get(f"{key.removesuffix('.name')}.value")
         if key.startswith(f"{place}.env.") and key.endswith(".name") and value is not None:
             named = f"environment.{name.text[:60]}"
-            yield named, replace(value, key=named)
+            yield named, replace(unfilled(value), key=named)

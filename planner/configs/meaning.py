@@ -202,8 +202,13 @@ def fsdp_option(config: Found, prefix: str, name: str) -> Setting | None:
 
 
 def fsdp_version(config: Found, prefix: str) -> int:
-    """Return which FSDP is meant: 1 by accelerate's default, 2 by the Trainer's; of others' files 1, as theirs."""
+    """Return which FSDP is meant: 1 by accelerate's default, 2 by the Trainer's; of others' files 1, as theirs.
+
+    0 is of one that only the run knows.
+    """
     said = fsdp_option(config, prefix, "version") or config.get("fsdp_version")
+    if said is not None and said.is_unread:
+        return 0
     if said is not None and said.whole is not None:
         return said.whole
     return 2 if config.kind == TRAINER and not is_of_others(config) else 1
@@ -231,6 +236,12 @@ def is_of_sagemaker(found: Found) -> bool:
     """Return whether an accelerate file is for SageMaker, whose launcher reads other keys."""
     where = found.get("compute_environment")
     return where is not None and where.text == "AMAZON_SAGEMAKER"
+
+
+def said_count(found: Found, key: str) -> int | None:
+    """Return a number of nodes: 1 where none is said, None where only the run knows."""
+    said = found.get(key)
+    return None if said is not None and said.is_unread else found.whole(key) or 1
 
 
 def model_names(setup: Setup) -> tuple[Setting, ...]:

@@ -49,6 +49,11 @@ class Sizes:
         )
         return tuple(each for each in of_all if each is not None)
 
+    @property
+    def is_unread(self) -> bool:
+        """Return whether only the run knows one of these, and with it their product."""
+        return any(each.is_unread for each in self.given)
+
 
 def size(setting: Setting | None) -> int:
     """Return a degree: 1 where none is given, or none that is a positive number."""

@@ -72,7 +72,7 @@ def word_here(name: str, own: str) -> str:
 
 def _meant(found: Found, meaning: Meaning) -> Setting | None:
     """Return the setting that means it; None where the file does not."""
-    if any(held_in(found.get, found, each) for each in meaning.unless):
+    if any(held_in(found.get, found, each, or_may=True) for each in meaning.unless):
         return None
     if not all(held_in(found.get, found, each) for each in meaning.where):
         return None

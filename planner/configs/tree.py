@@ -4,13 +4,13 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import yaml
 
-from planner.configs.found import Found, Setting
+from planner.configs.found import UNKNOWN, Found, Setting
 from planner.core.errors import InvalidInputError
 from planner.core.hostile_text import check_toml, check_yaml
 
@@ -23,6 +23,8 @@ DEEPEST = 30
 """Sections within each other; configurations have five."""
 _JSON_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+|\n')
 _SECTIONS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+_PLACEHOLDER = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{\{[^{}]*\}\}")
+"""${NAME}, $NAME and {{ name }}, which another program fills in before the tool reads the file."""
 _TOML_HEADER = re.compile(r"\s*\[\[?([^\]]+)\]")
 _TOML_KEY = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=")
 
@@ -62,11 +64,13 @@ class Tree:
         self.settings[key] = Setting(key=key, value=value, line=line, file=self.file)
 
     def found(self, kind: str, *, is_whole: bool = True, is_command: bool = False) -> Found:
-        """Return what was read as the settings of a tool."""
+        """Return what was read as the settings of a tool; a command's words have their variables put in already."""
         return Found(
             file=self.file,
             kind=kind,
-            settings=self.settings,
+            settings=self.settings
+            if is_command
+            else {key: unfilled(each) for key, each in self.settings.items()},
             repeated=tuple(self.repeated),
             is_whole=is_whole,
             is_command=is_command,
@@ -78,6 +82,13 @@ class Tree:
             hint=f"at most {MOST_SETTINGS:,}, {DEEPEST} within each other",
             field="FILE",
         )
+
+
+def unfilled(setting: Setting) -> Setting:
+    """Return a setting; without its value, where another program is to fill that in."""
+    is_text = isinstance(setting.value, str | list)
+    is_open = is_text and _PLACEHOLDER.search(str(setting.value)) is not None
+    return replace(setting, value=UNKNOWN) if is_open else setting
 
 
 def joined(*parts: str) -> str:

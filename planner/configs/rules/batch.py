@@ -121,7 +121,7 @@ def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
         for trainer in setup.of(TRAINER):
             for key, names in _SAME.items():
                 setting = config.get(key)
-                if setting is None or setting.is_auto or isinstance(setting.value, dict):
+                if setting is None or setting.is_auto or not _is_scalar(setting):
                     continue
                 value, said = _trainer_value(trainer, names)
                 if said and not _is_worked_out(names[0], value) and not _is_same(setting, value):
@@ -132,6 +132,10 @@ def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
                         edit=set_to(setting, '"auto"'),
                     )
     yield from _accelerate_differs(setup)
+
+
+def _is_scalar(setting: Setting) -> bool:
+    return not setting.is_unread and not isinstance(setting.value, dict)
 
 
 def _is_worked_out(name: str, value: object) -> bool:
@@ -212,8 +216,11 @@ def generations_do_not_divide(setup: Setup) -> Iterator[Fault]:
         steps = found.get("steps_per_generation", "gradient_accumulation_steps")
         ranks = 1 if found.tool == "axolotl" else world(setup)
         passes = 1 if steps is None else steps.whole
-        said = found.whole("generation_batch_size", "trl.generation_batch_size")
-        at_once = said or (micro * ranks * passes if micro and ranks and passes else None)
+        said = found.get("generation_batch_size", "trl.generation_batch_size")
+        if said is not None and said.is_unread:
+            continue
+        whole = None if said is None else said.whole
+        at_once = whole or (micro * ranks * passes if micro and ranks and passes else None)
         if each is None or not each.whole or each.whole < 1 or not at_once or at_once < 1:
             continue
         if at_once % each.whole:

@@ -99,6 +99,8 @@ def two_engines_at_once(setup: Setup) -> Iterator[Fault]:
         return
     for found in setup.of(TRAINER):
         setting = found.get("fsdp", "fsdp_config")
+        if any(each.is_unread for each in (setting, found.get("deepspeed")) if each is not None):
+            return
         if setting is not None and setting.value not in (None, "", False):
             yield Fault(
                 at=setting,
@@ -138,7 +140,7 @@ def section_is_ignored(setup: Setup) -> Iterator[Fault]:
         for section, name in wanted.items():
             setting = config.get(section)
             is_filled = any(key.startswith(f"{section}.") for key in config.settings)
-            if kind is None or setting is None or not is_filled or kind.text == name:
+            if kind is None or setting is None or not is_filled or kind.text in {name, ""}:
                 continue
             yield Fault(
                 at=kind,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from planner.catalog.configs import launchers
 from planner.configs.found import ACCELERATE, LAUNCH, TRAINER, Found, Setting, Setup
-from planner.configs.meaning import processes, shown_gpus
+from planner.configs.meaning import processes, said_count, shown_gpus
 from planner.configs.rules.base import WARNING, Fault, set_to
 from planner.core.units import format_gpus
 
@@ -188,8 +188,8 @@ def fewer_gpus_are_visible(setup: Setup) -> Iterator[Fault]:
         if not gpus:
             continue
         setting = launch.get("nproc_per_node", "num_processes", "num_gpus")
-        machines = launch.whole("num_machines") or 1
-        started = (setting.whole or 0) // machines if setting is not None else 0
+        nodes = said_count(launch, "num_machines")
+        started = (setting.whole or 0) // nodes if setting is not None and nodes else 0
         if setting is not None and started > gpus:
             yield Fault(
                 at=setting,
@@ -307,8 +307,8 @@ def _pythons(launch: Found) -> Iterator[Fault]:
 
 def _count_of_tasks(launch: Found) -> int | None:
     """Return how many tasks a node has; None where that is not said."""
-    tasks = launch.whole("slurm.tasks")
-    of_all = None if tasks is None else tasks // (launch.whole("slurm.nodes") or 1)
+    tasks, nodes = launch.whole("slurm.tasks"), said_count(launch, "slurm.nodes")
+    of_all = None if tasks is None or not nodes else tasks // nodes
     return launch.whole("slurm.tasks_per_node") or of_all
 
 
@@ -327,24 +327,24 @@ def _tasks(launch: Found, launcher: str) -> Iterator[Fault]:
 
 def _gpus(launch: Found, launcher: str, *, is_only: bool) -> Iterator[Fault]:
     """Yield that more processes are started on a node than the job has GPUs there, or fewer."""
-    of_all = launch.whole("slurm.gpus")
+    of_all, of_job = launch.whole("slurm.gpus"), said_count(launch, "slurm.nodes")
     setting, gpus = launch.get(_OF_A_NODE[launcher]), launch.whole("slurm.gpus_per_node")
-    gpus = gpus or (of_all // (launch.whole("slurm.nodes") or 1) if of_all else None)
-    machines = launch.whole("num_machines") or 1
-    if setting is not None and gpus and machines > 1 and setting.whole == gpus:
+    gpus = gpus or (of_all // of_job if of_all and of_job else None)
+    nodes = said_count(launch, "num_machines") or 0
+    if setting is not None and gpus and nodes > 1 and setting.whole == gpus:
         yield Fault(
             at=setting,
-            message=f"num_processes {gpus} for {machines} nodes of {format_gpus(gpus)}: it counts all nodes",
-            hint=f"{gpus * machines}",
+            message=f"num_processes {gpus} for {nodes} nodes of {format_gpus(gpus)}: it counts all nodes",
+            hint=f"{gpus * nodes}",
         )
-    started = (setting.whole or 0) // machines if setting is not None else 0
+    started = (setting.whole or 0) // nodes if nodes and setting is not None else 0
     if setting is not None and gpus and started > gpus:
         yield Fault(
             at=setting,
             message=f"{started} processes on a node, but the job has {format_gpus(gpus)} there",
             hint=f"{started} GPUs for the job, or {gpus} processes",
         )
-    elif setting is not None and gpus and 0 < started < gpus and is_only and machines == 1:
+    elif setting is not None and gpus and 0 < started < gpus and is_only and nodes == 1:
         yield Fault(
             at=setting,
             message=f"{started} processes on a node, and the job has {format_gpus(gpus)} there: {gpus - started} idle",

@@ -22,7 +22,8 @@ def number_is_out_of_range(setup: Setup) -> Iterator[Fault]:
     """
     for found in setup.found:
         seen: set[str] = set()
-        for name, limits in ranges().get(found.kind, {}).items():
+        of_kind, of_tool = (ranges().get(each, {}) for each in (found.kind, found.tool))
+        for name, limits in {**of_kind, **of_tool}.items():
             setting = found.get(name)
             number = None if setting is None else setting.number
             if setting is None or number is None or number in limits.also or setting.key in seen:

@@ -117,7 +117,7 @@ def sizes_do_not_fill_the_gpus(setup: Setup) -> Iterator[Fault]:
     is_one_branch = any(each.get("branch") for each in setup.of(LAUNCH))
     ranks = None if is_one_branch else world(setup)
     for each in sizes(setup):
-        if ranks is None or not each.given:
+        if ranks is None or not each.given or each.is_unread:
             continue
         product = each.model_parallel
         kind = each.found.kind
@@ -150,7 +150,7 @@ def global_batch_does_not_divide(setup: Setup) -> Iterator[Fault]:
     """
     ranks = world(setup)
     for each in sizes(setup):
-        if ranks is None or ranks % each.model_parallel:
+        if ranks is None or each.is_unread or ranks % each.model_parallel:
             continue
         total, micro = _batches(each)
         at_once = (micro.whole or 0 if micro else 0) * (ranks // each.model_parallel)
@@ -185,7 +185,7 @@ def micro_batches_are_fewer_than_stages(setup: Setup) -> Iterator[Fault]:
     ranks = world(setup)
     for each in sizes(setup):
         stages = size(each.pipeline)
-        if each.pipeline is None or stages <= 1:
+        if each.pipeline is None or stages <= 1 or each.is_unread:
             continue
         micro_batches = _micro_batches(each, ranks)
         if micro_batches is not None and 0 < micro_batches < stages:

@@ -96,7 +96,7 @@ def _in_place(case: Case, setup: Setup, place: _Place) -> Iterator[Fault]:
     if case.fsdp_version not in {None, of_version}:
         return
     where = [_anywhere(setup, place, each) for each in case.where]
-    if None in where or any(_anywhere(setup, place, each) for each in case.unless):
+    if None in where or any(_anywhere(setup, place, each, or_may=True) for each in case.unless):
         return
     level = (case.level_of_others if is_of_others(place.found) else None) or case.level
     title = tool(place.found.tool).title if place.found.tool else ""
@@ -108,9 +108,10 @@ def _in_place(case: Case, setup: Setup, place: _Place) -> Iterator[Fault]:
             yield Fault(at=at, message=message, hint=hint, edit=_edit(case, place, at), level=level)
 
 
-def _anywhere(setup: Setup, place: _Place, held: Held) -> Setting | None:
+def _anywhere(setup: Setup, place: _Place, held: Held, *, or_may: bool = False) -> Setting | None:
     places = _places(setup, held.of) if held.of else (place,)
-    return next(filter(None, (held_in(each.get, each.found, held) for each in places)), None)
+    every = (held_in(each.get, each.found, held, or_may=or_may) for each in places)
+    return next(filter(None, every), None)
 
 
 def _edit(case: Case, place: _Place, at: Setting) -> Edit | None:

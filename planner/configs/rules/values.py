@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from planner.catalog.configs import Key, TabledRule, keys_of
-from planner.configs.found import ACCELERATE, LAUNCH, UNKNOWN, Found, Setting, Setup
+from planner.configs.found import ACCELERATE, LAUNCH, Found, Setting, Setup
 from planner.configs.meaning import fsdp_version, is_of_sagemaker, short
 from planner.configs.rules.base import Edit, Fault, removed, set_to
 
@@ -39,7 +39,7 @@ def wrong_values(rule: TabledRule, setup: Setup) -> Iterator[Fault]:
 
 
 def _is_unread(found: Found, key: Key) -> bool:
-    is_of_other = key.is_of_fsdp_1 and fsdp_version(found, "fsdp_config.") > 1
+    is_of_other = key.is_of_fsdp_1 and fsdp_version(found, "fsdp_config.") != 1
     return is_of_other or (key.type == "name" and is_of_sagemaker(found))
 
 
@@ -53,7 +53,7 @@ def _is_besides(setting: Setting, key: Key) -> bool:
         "range": _RANGE.fullmatch(setting.text) is not None,
         "truth": isinstance(value, bool),
     }
-    return value is UNKNOWN or any(held[each] for each in key.also)
+    return setting.is_unread or any(held[each] for each in key.also)
 
 
 def _section(setting: Setting, key: Key) -> Fault | None:
@@ -148,7 +148,7 @@ def _count(setting: Setting, key: Key) -> Fault | None:
 
 
 def _device(setting: Setting, key: Key) -> Fault | None:
-    if setting.is_auto or setting.value is UNKNOWN or str(setting.value) in key.names:
+    if setting.is_auto or setting.is_unread or str(setting.value) in key.names:
         return None
     lower = setting.text.lower()
     return Fault(

@@ -93,6 +93,8 @@ class Program:
     """What it is told to do, and what it trains then where that is no SFT; "" for SFT, or for what its flags say."""
     tool: str = ""
     """The record of its flags; "" where they are not read."""
+    package: str = ""
+    """Whose modules are its commands; "" where it is not known to have such."""
 
 
 @frozen

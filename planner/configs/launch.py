@@ -113,30 +113,56 @@ def _launch(command: Command, file: str, job: Sequence[_Said]) -> Iterator[Found
     is_whole = "hidden" not in tree.settings and command.is_sure
     launch = tree.found(LAUNCH, is_whole=is_whole, is_command=True)
     yield replace(in_our_words(launch, ACCELERATE), tool="")
-    told = _told(script, arguments, file)
-    if told is not None:
-        yield told
+    yield from _told(script, arguments, file)
 
 
 def _of_program(
     known: Program, launcher: str, words: Sequence[Word], tree: Tree
 ) -> Iterator[Found]:
     """Yield what a program of its own is told, which starts the processes itself."""
-    config = next((each for each in words if each.text.endswith((".yaml", ".yml", ".json"))), None)
+    config = _config(words)
     if config is not None:
         tree.add("config", config.text, config.line)
     tree.add("command", words[0].text, words[0].line)
     tree.add("script", launcher, words[0].line)
     yield tree.found(LAUNCH, is_command=True)
-    arguments = _arguments(words[1:], tree.file)
+    yield from _told_program(known, words[0], words[1:], tree.file)
+
+
+def _config(words: Sequence[Word]) -> Word | None:
+    return next((each for each in words if each.text.endswith((".yaml", ".yml", ".json"))), None)
+
+
+def _told_program(
+    known: Program, command: Word, words: Sequence[Word], file: str
+) -> Iterator[Found]:
+    """Yield what flags tell a program of its own, which is named by its command, its module or that one's file."""
+    arguments = _arguments(words, file)
     if not known.tool:
         yield arguments.found(known.title, is_command=True)
     elif arguments.settings:
-        if method := known.commands[words[0].text]:
-            arguments.add("method", method, words[0].line)
-        is_whole = all(word.is_known for word in words) and config is None
+        if method := known.commands.get(_module(command.text).rpartition(".")[2]):
+            arguments.add("method", method, command.line)
+        arguments.add("script", command.text, command.line)
+        is_whole = all(word.is_known for word in words) and _config(words) is None
         found = arguments.found(TRAINER, is_whole=is_whole, is_command=True)
         yield in_our_words(found, known.tool)
+
+
+def _module(script: str) -> str:
+    """Return the module that a file is: swift.cli.sft of swift/cli/sft.py."""
+    return script.removesuffix(".py").replace("/", ".")
+
+
+def _of_package(script: str) -> str:
+    """Return the program whose package has this module, or file; "" for none's."""
+    package, _, command = _module(script).rpartition(".")
+    named = (
+        name
+        for name, each in programs().items()
+        if each.package and f".{package}".endswith(f".{each.package}") and command in each.commands
+    )
+    return next(named, "")
 
 
 def _start(words: Sequence[Word]) -> int | None:
@@ -170,7 +196,8 @@ def _launcher(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
             module = rest[at + 1].text
             if module in _MODULES:
                 return _MODULES[module], rest[at + 2 :]
-            if (package := module.partition(".")[0]) in programs():
+            package = _of_package(module) or module.partition(".")[0]
+            if package in programs():
                 return package, rest[at + 1 :]
         if not word.text.startswith("-"):
             break
@@ -231,18 +258,21 @@ def _key(flag: str) -> str:
     return flag.partition("=")[0].lstrip("-").replace("-", "_")
 
 
-def _told(script: Word, words: Sequence[Word], file: str) -> Found | None:
-    """Return what a script's own arguments say, where they are those of a known one."""
+def _told(script: Word, words: Sequence[Word], file: str) -> Iterator[Found]:
+    """Yield what a script's own arguments say, where they are those of a known one."""
+    if program := _of_package(script.text):
+        yield from _told_program(programs()[program], script, words, file)
+        return
     tree = _arguments(words, file)
     kind = _kind(tree, words)
     if not kind:
-        return None
+        return
     if kind == MEGATRON and not tree.settings.keys() & _TRAINS_MEGATRON:
         tree.add("method", "inference", script.line)
     tree.add("script", script.text, script.line)
     is_whole = bool(tree.settings.keys() & _OF_TRAINER) and all(word.is_known for word in words)
     found = tree.found(kind, is_whole=is_whole, is_command=True)
-    return in_our_words(found, trainers_tool(tree.settings) if kind == TRAINER else kind)
+    yield in_our_words(found, trainers_tool(tree.settings) if kind == TRAINER else kind)
 
 
 def _kind(tree: Tree, words: Sequence[Word]) -> str:

@@ -1,6 +1,7 @@
 """From `planner suggest` to fifty steps, by pasting nothing but what was printed."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -53,30 +54,32 @@ def configuration(fields: Mapping[str, Any]) -> transformers.PretrainedConfig:
     return transformers.AutoConfig.for_model(**fields)
 
 
-def chats(folder: Path) -> None:
+def chats(folder: Path) -> Path:
     weights_of(LLAMA, folder / "mine")
     write_chat_tokenizer(folder / "mine", MARKED)
     roles = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3 w4"}]
-    (folder / "data.jsonl").write_text((json.dumps({"messages": roles}) + "\n") * 48)
+    data = folder / "data.jsonl"
+    data.write_text((json.dumps({"messages": roles}) + "\n") * 48)
+    return data
 
 
-def classified(folder: Path) -> None:
+def classified(folder: Path) -> Path:
     torch.manual_seed(0)
     auto: Any = transformers.AutoModelForSequenceClassification
     auto.from_config(configuration(CLASSIFIER)).save_pretrained(folder / "mine")
     write_tokenizer(folder / "mine")
-    write_texts(folder / "data.jsonl", draw_texts(count=48, longest=14), classes=CLASSES)
+    return write_texts(folder / "data.jsonl", draw_texts(count=48, longest=14), classes=CLASSES)
 
 
-def pictures(folder: Path) -> None:
+def pictures(folder: Path) -> Path:
     torch.manual_seed(0)
     auto: Any = transformers.AutoModelForImageClassification
     auto.from_config(configuration(VIT)).save_pretrained(folder / "mine")
     processor_of(folder / "mine")
-    write_images(folder / "data.jsonl")
+    return write_images(folder / "images")
 
 
-TUNED: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
+TUNED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "lora": (chats, ("--method", "lora", "--seq-len", "16")),
     "classifier": (classified, ("--seq-len", "16")),
     "images": (pictures, ()),
@@ -114,19 +117,24 @@ def test_a_new_users_first_run_ends_with_a_model(tmp_path: Path) -> None:
 def test_each_line_of_the_readme_works_as_it_is_pasted(job: str, tmp_path: Path) -> None:
     """The user names the data, and that there is no GPU; three steps are one look at 48 samples."""
     make, flags = TUNED[job]
-    make(tmp_path)
+    data = make(tmp_path)
     readme = suggest(tmp_path, *flags, "--samples", "48", "--no-compile")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "pip").write_text(PIP)
     (tmp_path / "bin" / "pip").chmod(0o755)
-    path = f"{tmp_path / 'bin'}:{pythons()['PATH']}"
     printed = {}
     for line in "\n".join(commands(readme.read_text())).splitlines():
-        mine = re.sub(r"(--dataset_name) \S+", rf"\1 {tmp_path / 'data.jsonl'}", line)
+        mine = re.sub(r"(--dataset_name) \S+", rf"\1 {data}", line)
         own = " --use_cpu true" if "launch.sh" in line and "--use_cpu" not in line else ""
+        # What has read its imports before reads scripts alone.
+        python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        python = python if "python -c" in line else pythons()["PATH"]
+        path = f"{tmp_path / 'bin'}:{python}"
         printed[line] = run(readme.parent, "bash", "-c", mine + own, PATH=path).output()
     run_line, trial = (line for line in printed if "launch.sh" in line)
-    for line, steps in ((run_line, 3), (trial, STEPS)):
+    tried = re.search(r"--max_steps (\d+)", trial)
+    assert tried is not None
+    for line, steps in ((run_line, 3), (trial, int(tried[1]))):
         assert re.search(rf"starting from step 0 of {steps}, on \d x CPU", printed[line])
         assert f'{{"step": {steps}, "loss": ' in printed[line]
     trainer, is_lora = readme.parent / "trainer", job == "lora"

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import BERT, DEEP_LLAMA, GPT2, run
+from launched import DEEP_LLAMA, GPT2, run
 from texts import draw_texts, write_texts, write_tokenizer
 
 PLANNER = str(Path(sys.executable).with_name("planner"))
 PLAN = ("--gpus", "2", "--global-batch-size", "16", "--precision", "fp32", "--seq-len", "16")
-CLASSES = {"architectures": ["BertForSequenceClassification"], "num_labels": 3}
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "alone": (GPT2, ()),
     "pipeline": (DEEP_LLAMA, ("--pp", "2", "--micro-batch-size", "2")),
-    "classes": (BERT | CLASSES, ()),
 }
 
 
@@ -32,10 +30,8 @@ def launches(readme: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_readmes_line_trains(case: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Whole and in stages each target imports what it needs by itself; classes need no more than that."""
-    if case == "classes":
-        request.getfixturevalue("preloaded")
+def test_the_readmes_line_trains(case: str, tmp_path: Path) -> None:
+    """Whole and in stages each target imports what it needs by itself; Trainer's lines are test_first_run's."""
     config, flags = CASES[case]
     (tmp_path / "config.json").write_text(json.dumps(config))
     plan = [PLANNER, "suggest", "config.json", *PLAN, *flags, "--out", "bundle"]

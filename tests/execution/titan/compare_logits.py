@@ -19,6 +19,8 @@ TOKENS = 64
 
 def compare(folder: Path) -> dict[str, Any]:
     """Return what is read of the weights, and the largest difference between logits."""
+    torch.set_num_threads(1)  # sums in one order; set here, as the process was begun before
+    torch.manual_seed(0)
     sys.path.insert(0, str(folder))
     sys.modules.pop("model", None)
     model_spec = import_module("model").model_spec

@@ -4,7 +4,7 @@
 """
 
 import gc
-from asyncio import CancelledError
+from asyncio import CancelledError, Task, current_task, wait
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -49,6 +49,8 @@ _BODIES = (
     BatchRequest,
     MachineRequest,
 )
+_LAST_ANSWERS_SECONDS = 2.0
+"""For those who wait to be told that the service ends: a search stops within one."""
 _REFERENCE = "#/components/schemas/{model}"
 
 
@@ -106,11 +108,23 @@ class TrustedHosts:
 class Ended:
     """Answers 503 where the server ends before a request is answered: uvicorn would say 500, with a traceback."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, open_requests: set[Task[Any] | None]) -> None:
         self.app = app
+        self._open_requests = open_requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
+        """Pass the request on, which is open until it is answered."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = current_task()
+        self._open_requests.add(request)
+        try:
+            await self._answered(scope, receive, send)
+        finally:
+            self._open_requests.remove(request)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_begun = False
 
         async def send_and_note(message: Message) -> None:
@@ -121,7 +135,7 @@ class Ended:
         try:
             await self.app(scope, receive, send_and_note)
         except CancelledError:
-            if is_begun or scope["type"] != "http":
+            if is_begun:
                 raise
             said = "the service ends, or begins anew: ask again in some seconds"
             problem = plain_problem(scope["path"], HTTPStatus.SERVICE_UNAVAILABLE, said)
@@ -146,6 +160,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with app.state.work.started(jobs.warm):
         gc.freeze()  # what is loaded stays: looking through it holds the loop for a tenth of a second
         yield
+        if app.state.open_requests:
+            await wait(app.state.open_requests, timeout=_LAST_ANSWERS_SECONDS)
 
 
 def create_app(settings: Settings | None = None) -> App:
@@ -171,7 +187,8 @@ def create_app(settings: Settings | None = None) -> App:
     app.add_middleware(SecurityHeaders)
     app.add_middleware(TrustedHosts, trusted=settings.trusted_hosts)
     app.add_middleware(Unread)
-    app.add_middleware(Ended)
+    app.state.open_requests = set()
+    app.add_middleware(Ended, open_requests=app.state.open_requests)
     app.add_middleware(logs.Logged, metrics=app.state.metrics)
     install(app, pages.error_page if HAS_PAGES else no_page)
     return app

@@ -85,7 +85,8 @@ def test_a_plan_begins_with_the_answer_and_its_contents_open_the_rest(visit: Vis
     assert page.locator("details.part[open]").count() == 0
     page.get_by_role("navigation", name="On this page").get_by_text("Memory").click()
     assert page.locator("svg.bar.stage").is_visible()
-    page.get_by_role("link", name="8", exact=True).click()
+    page.get_by_role("region", name="What if").get_by_label("GPUs").select_option("8")
+    page.wait_for_url("**gpus_per_node=8*")
     see_title(page, "DDP over 8 GPUs")
     assert page.locator("details.part[open]").count() == 1
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -184,7 +184,7 @@ def test_work_stops_when_the_client_leaves_and_its_process_goes_on(service: Serv
     (worker,) = service.workers()
     service.open_and_leave({**LONG, "id": "left"})
     assert service.post({**GPT2, "id": "after it left"})[0] == 200
-    assert service.workers() == [worker]
+    assert worker in service.workers()
 
 
 UNTIL_LEFT = "any(iter(__import__('planner.core.deadline').core.deadline.is_over, True))"

@@ -40,7 +40,7 @@ CASES = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:Configuring FSDP using `fsdp` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(("name", "extra"), CASES)
 def test_the_tool_refuses_it(
     name: str, extra: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -51,7 +51,6 @@ def test_the_tool_refuses_it(
         PARSERS[name]({**TOOLS[name]["base"], **extra})
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", TOOLS)
 def test_the_tool_takes_the_base(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,7 +97,7 @@ def confidence_in_brief(job: Job, candidate: Candidate) -> str:
     cause = _largest_doubt(job, candidate)
     if reach <= max(_HIGH, like.within if like else _MEDIUM):
         is_wider = like is not None and reach > like.within
-        return like_words(like) + (f"; the range is wider, for {cause}" if is_wider else "")
+        return like_words(like) + (f"; the range is wider because of {cause}" if is_wider else "")
     return f"a step may take {format_fraction(reach)} longer; main uncertainty: {cause}"
 
 

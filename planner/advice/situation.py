@@ -31,10 +31,8 @@ def situation_of(result: SearchResult, among: Column, best: int, pinned: PinnedF
         candidate=candidate,
         smallest_replica_bytes=min(
             _known_or_estimated(result, replace(smallest_replica(job), recompute=each))
-            for each in (
-                Recompute.FULL,
-                Recompute.NONE,
-            )  # compiled, a small model needs less without
+            # Compiled, a small model needs less without recompute.
+            for each in (Recompute.FULL, Recompute.NONE)
         ),
         admitted=candidate,
         simplest=_simplest(result, among, pinned),

@@ -108,9 +108,8 @@ def _with_undecided(request: Request, resolved: Resolved, s: Layout) -> Resolved
     if not _said(request) & {"micro_batch_size", "gradient_accumulation_steps"}:
         text = f"micro-batch {s.micro_batch_size:,}, accumulated {s.gradient_accumulation_steps:,} times"
         found.append(Assumption(text=text, field="strategy.micro_batch_size"))
-    found[-1:] = [
-        replace(each, text=f"{each.text} (suggest finds the fastest)") for each in found[-1:]
-    ]
+    if found:
+        found[-1] = replace(found[-1], text=f"{found[-1].text} (suggest finds the fastest)")
     return replace(resolved, assumptions=(*resolved.assumptions, *found))
 
 

@@ -23,8 +23,10 @@ How a run is predicted from all others is a fit without it; of many runs log ste
 left of a range's width is the root of the mean square of those errors over the half-widths, which hold 80 % of
 runs and so 1.28 deviations, with `_PRIOR_RUNS` more for which the ranges are as they were.
 
-Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, section 2.1 for the linear model, 5.4.2 for leaving one out; Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data, for r and t; Lange, Little and Taylor, Robust
-statistical modeling using the t distribution, JASA 84, 1989, for W and 4 degrees of freedom; the iterated extended Kalman filter: Bell and Cathey, IEEE Transactions on Automatic Control 38, 1993.
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, section 2.1 for the linear model, 5.4.2 for
+leaving one out; Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data, for r and t; Lange, Little
+and Taylor, Robust statistical modeling using the t distribution, JASA 84, 1989, for W and 4 degrees of freedom; the
+iterated extended Kalman filter: Bell and Cathey, IEEE Transactions on Automatic Control 38, 1993.
 Leaves out: that runs which are alike are alike in what is left over.
 """
 

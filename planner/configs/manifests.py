@@ -11,7 +11,7 @@ from planner.configs.launch import read_launches
 from planner.configs.tree import Tree, read_yaml_trees, unfilled
 
 KUBERNETES = "Kubernetes"
-_SIGNS = re.compile(r"(?m)^apiVersion:.*\n(?:.*\n)*?kind:|^kind:.*\n(?:.*\n)*?apiVersion:")
+_SIGNS = tuple(re.compile(rf"(?m)^{key}:") for key in ("apiVersion", "kind"))
 _CONTAINER = re.compile(r"(.*ontainers\.\d{1,4})\.(?:command|args)")
 _ENTRY = re.compile(r"(.*)\.entrypoint")
 """Of Ray's jobs."""
@@ -26,7 +26,7 @@ _GPUS = "resources.limits.nvidia.com/gpu"
 
 def is_manifest(text: str) -> bool:
     """Return whether a YAML file is Kubernetes'."""
-    return _SIGNS.search(text) is not None
+    return all(sign.search(text) for sign in _SIGNS)
 
 
 def read_manifest(text: str, file: str) -> tuple[Found, ...]:
@@ -91,8 +91,11 @@ def _around(tree: Tree, place: str, line: int) -> Iterator[tuple[str, Setting]]:
     gpus = tree.settings.get(f"{place}.{_GPUS}")
     if gpus is not None:
         yield "slurm.gpus_per_node", gpus
-    for key, name in tree.settings.items():
-        value = tree.settings.get(f"{key.removesuffix('.name')}.value")
-        if key.startswith(f"{place}.env.") and key.endswith(".name") and value is not None:
-            named = f"environment.{name.text[:60]}"
+    names = (
+        key for key in tree.settings if key.startswith(f"{place}.env.") and key.endswith(".name")
+    )
+    for key in names:
+        value = tree.settings.get(f"{key.removesuffix('name')}value")
+        if value is not None:
+            named = f"environment.{tree.settings[key].text[:60]}"
             yield named, replace(unfilled(value), key=named)

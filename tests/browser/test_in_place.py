@@ -21,7 +21,8 @@ def test_a_change_takes_the_place_of_the_plan(visit: Visitor) -> None:
     page.evaluate("window.wasHere = true")
     top = page.evaluate(TOP)
     choose(page, "GPUs", "8")
-    page.wait_for_url("**gpus_per_node=8*")  # the estimate has the title already, the search the address
+    # The estimate has the title already, the search the address.
+    page.wait_for_url("**gpus_per_node=8*")
     see_title(page, "DDP over 8 GPUs")
     assert page.evaluate("window.wasHere")
     assert parse_qs(urlsplit(page.url).query)["gpus_per_node"] == ["8"]

@@ -34,6 +34,8 @@ ALIASES = f"a: &a [{'1,' * 4000}]\n" + "\n".join(f"k{number}: *a" for number in 
         ("a.yaml", "a: 1\n---\nb: 2", "but found another document"),
         ("a.yaml", "", "configures nothing"),
         ("a.yaml", BOMB, "too many settings"),
+        ("a.yaml", "apiVersion:\n" * 80_000, "a.yaml"),
+        ("a.yaml", "kind: Job\n" * 80_000, "a.yaml"),
         ("a.toml", "[parallelism", "cannot be read"),
         ("a.toml", "x = 1", "configures nothing"),
         ("a.toml", "\na" + ".a" * 20_000 + "=1", "line 2: a key has more than 100 dots"),

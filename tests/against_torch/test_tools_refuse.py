@@ -1,4 +1,4 @@
-"""What CFG086 says that axolotl and LLaMA-Factory refuse, asked of their own parsers."""
+"""What CFG086 says that axolotl, LLaMA-Factory and TRL refuse, asked of their own parsers."""
 
 import os
 import tomllib
@@ -10,6 +10,12 @@ from typing import Any
 import pytest
 from needed import need_module
 
+pytestmark = [  # of what a file says, or of a tool's own defaults
+    pytest.mark.filterwarnings(
+        "ignore:Configuring FSDP using `fsdp` is deprecated:DeprecationWarning"
+    ),
+    pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning"),
+]
 TOOLS = tomllib.loads(
     (Path(__file__).parent.parent / "configs" / "exclusive.toml").read_text(encoding="utf-8")
 )
@@ -29,9 +35,16 @@ def llamafactory(settings: dict[str, Any]) -> None:
     parser.get_train_args(dict(settings))
 
 
+def trl(settings: dict[str, Any]) -> None:
+    own: Any = import_module("trl")
+    parser: Any = import_module("transformers").HfArgumentParser((own.GRPOConfig, own.ModelConfig))
+    parser.parse_dict(settings)
+
+
 PARSERS: dict[str, Callable[[dict[str, Any]], None]] = {
     "axolotl": axolotl,
     "llamafactory": llamafactory,
+    "trl": trl,
 }
 CASES = [
     pytest.param(name, extra, id=f"{name}-{'-'.join(map(str, extra))}")
@@ -40,7 +53,6 @@ CASES = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:Configuring FSDP using `fsdp` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(("name", "extra"), CASES)
 def test_the_tool_refuses_it(
     name: str, extra: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

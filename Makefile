@@ -5,7 +5,8 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 # Both cores of a small machine; a module's tests stay together, as they share what is costly to start.
-PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+# What fails is tried once more and named at the end: many tests wait for processes and pages of their own.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder --reruns 1 -rfEsR
 
 # Of these, mypy knows what they are only where PyTorch is: `make test-torch` reads all.
 WITHOUT_PYTORCH := --exclude '^(planner/(dryrun|calibrate/measure)|tests/(execution|against_torch|dryrun|proof|golden))/|^tests/sweep/test_ray'

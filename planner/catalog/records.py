@@ -187,9 +187,14 @@ def link(name: str, field: str = "cluster.intra_node") -> LinkRecord:
     wanted = name.strip().lower()
     if wanted not in link_names():
         near = did_you_mean(name, link_names())
+        usual = (
+            "infiniband-ndr, ethernet-25g or roce-200g"
+            if "inter" in field
+            else "nvlink or pcie-4-x16"
+        )
         raise UnknownNameError(
             f"unknown link {name[:60]!r}",
-            hint=f"{near} `planner links` lists all of them".lstrip(),
+            hint=f"{near or f'such as {usual};'} `planner links` lists all of them",
             field=field,
         )
     return _link(wanted)

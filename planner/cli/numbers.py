@@ -17,6 +17,18 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class GpuNumber(click.types.IntParamType):
+    """How many GPUs; a number with their name is another flag's."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or end the command with what was meant."""
+        from planner.hardware.mixed_gpus import is_list
+
+        if isinstance(value, str) and is_list(value):
+            self.fail(f"{value!r} names the GPUs too: write --gpu {value}.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class NamedPath(click.Path):
     """A path of what is written; click's own takes an empty one, which is the folder that one is in."""
 

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from planner.cli import wishes
 from planner.cli.help import help_all_option, write_panels
-from planner.cli.numbers import FiniteRange
+from planner.cli.numbers import FiniteRange, GpuNumber
 from planner.cli.output import say
 from planner.core.errors import InvalidInputError
 
@@ -22,6 +22,7 @@ _FILES = ("files.targets", "files.launchers")
 _JOBS = {"pretrained": "finetune", "random": "pretrain"}
 """By what weights start as."""
 _MORE: Mapping[str, Mapping[str, Any]] = {
+    "cluster.gpus_per_node": {"type": GpuNumber()},
     "cluster.nodes": {"default": 1, "show_default": True},
     "cluster.topology": {"type": click.Path(exists=True, dir_okay=False, allow_dash=True)},
     "recipe.training_samples": {"type": click.IntRange(1, 10**15)},  # epochs multiply them
@@ -49,6 +50,18 @@ class JobCommand(click.Command):
     def params(self, given: list[click.Parameter]) -> None:
         self._params = given
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words of a command; a flag of other tools is answered with what it is here."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            meant = _meant(error.option_name)
+            if not any(meant.partition(" ")[0] in each.opts for each in self.params):
+                raise
+            raise click.UsageError(
+                f"No such option '{error.option_name}': write {meant}.", ctx
+            ) from None
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return arguments and flags, --help-all among them."""
         return [*super().get_params(ctx), help_all_option()]
@@ -56,6 +69,13 @@ class JobCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags in panels: those that are used most, or all."""
         write_panels(self, ctx, formatter)
+
+
+def _meant(option: str) -> str:
+    from planner.catalog.records import read
+    from planner.catalog.spellings import plain
+
+    return str(read("request", "flags")["meant"].get(plain(option.strip("-")), ""))
 
 
 def job_options(command: F) -> F:

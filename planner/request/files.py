@@ -1,6 +1,7 @@
 """The names of targets and launchers in a request: are there such?"""
 
 from planner.catalog.records import read
+from planner.catalog.spellings import spelled
 from planner.core.errors import UnknownNameError, did_you_mean
 from planner.request.sections import FilesRequest
 from planner.targets import JUDGES, retired_targets
@@ -27,7 +28,8 @@ def _check(what: str, names: str | list[str] | None, known: tuple[str, ...]) -> 
     for name in names if isinstance(names, list) else ():
         if name not in known:
             instead = retired_targets().get(name, "") if what == "target" else ""
-            near = did_you_mean(name, known) or f"known: {', '.join(known)}, or {ALL}"
+            meant = spelled(f"files.{what}s", name)
+            near = did_you_mean(meant, known) or f"known: {', '.join(known)}, or {ALL}"
             raise UnknownNameError(
                 f"unknown {what} {name[:40]!r}",
                 hint=instead or near,

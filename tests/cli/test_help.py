@@ -5,6 +5,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
+from planner.catalog import records
 from planner.cli import cli
 from planner.cli.options import JobCommand
 from planner.report.flags import flags
@@ -70,3 +71,19 @@ def test_help_takes_the_width_there_is_up_to_120(
 @pytest.mark.parametrize("words", ["gpus h100", "models gpt2", "links ndr", "instances p5 --json"])
 def test_a_list_is_what_its_old_name_prints(words: str) -> None:
     assert shown("list", *words.split()) == shown(*words.split())
+
+
+def test_a_flag_of_other_tools_is_answered_with_what_it_is_here() -> None:
+    mine = {option for each in cli.commands["suggest"].params for option in each.opts}
+    for typed, meant in records.read("request", "flags")["meant"].items():
+        assert f"--{typed}" not in mine, typed
+        assert flags_in(meant) <= mine, meant
+        ended = CliRunner().invoke(cli, ["suggest", "gpt2", f"--{typed}"])
+        assert (ended.exit_code, meant in ended.stderr) == (2, True), typed
+    for other in (["model", "gpt2", "--lora"], ["suggest", "gpt2", "--bogus"]):
+        assert "No such option" in CliRunner().invoke(cli, other).stderr
+
+
+def test_gpus_with_their_name_belong_to_another_flag() -> None:
+    ended = CliRunner().invoke(cli, ["suggest", "gpt2", "--gpus", "2x3090"])
+    assert (ended.exit_code, "--gpu 2x3090" in ended.stderr) == (2, True)

@@ -9,6 +9,7 @@ from planner.catalog.spellings import plain
 from planner.core.errors import InvalidInputError, InvalidRequestError
 from planner.domain.cluster import Cluster
 from planner.domain.strategy import CHOICES
+from planner.request.files import launcher_names
 from planner.request.schema import fields, parse_request, resolve
 
 SPELLINGS = {
@@ -21,6 +22,7 @@ OPEN = {
     "strategy.pipeline_schedule": {*CHOICES["pipeline_schedule"].names()},
     "cluster.intra_node": {*records.link_names(), "nvlink"},
     "cluster.inter_node": {*records.link_names()},
+    "files.launchers": {*launcher_names()},
 }
 """What a field may name that has no few names of its own."""
 

@@ -1,5 +1,6 @@
 """How many GPUs: the fewest that do, the cheapest, or as many as a limit allows."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,11 @@ from planner.search.training_run import HOUR_SECONDS, training_run
 
 MOST_LAYOUTS = 2**20
 """Ten seconds: when as many were estimated, smaller numbers of GPUs are left out, and it is said."""
-_MOST_TRIED = 16
-"""Times as many GPUs as there are that are looked at for the number that would do."""
+_DOUBLED = 4
+"""Numbers of GPUs, each twice the one before, that are looked at for the one that would do."""
+_LATER = "a later --deadline, or a larger --global-batch-size"
+_MOST_GPUS = 2**15
+"""No larger number is looked at: no published run had more."""
 _TO_PLAN = 2
 """Times its search that the plan of a number of GPUs takes at the most, on the jobs that take longest."""
 
@@ -255,23 +259,23 @@ def _no_option(
     left = "".join(f"; {note}" for note in _left_out(found))
     fastest = min((option.run_seconds for _, option in found.fitting), default=0.0)
     more = _more_gpus(stacks, most_gpus, fastest, pinned, deadline_seconds)
-    would_do = (
-        f"--max-gpus {more.gpus} would do"
-        + (f", in {format_duration(more.run_seconds)}" if deadline_seconds else "")
-        if more
-        else ""
-    )
+    hint = "shrink the job: a shorter --seq-len, --method lora or --method qlora"
+    if more:
+        hint = f"--max-gpus {more.gpus} would do"
+        hint += f", in {format_duration(more.run_seconds)}" if deadline_seconds else ""
+    if more and more.is_in_time is False:
+        took = f"{more.gpus:,} take {format_duration(more.run_seconds)}"
+        hint = f"more that were tried are not in time either ({took}): {_LATER}"
     if not found.fitting:
         return NothingFitsError(
             f"{stacks[0].model.name} fits on no number of GPUs up to {most_gpus:,}{left}",
-            hint=would_do or "shrink the job: a shorter --seq-len, --method lora or --method qlora",
+            hint=hint,
             field="cluster",
         )
-    none = f"no number of GPUs up to {_MOST_TRIED * most_gpus:,} that was tried is in time either"
     return NothingFitsError(
         f"no number of GPUs up to {most_gpus:,} is through in {format_duration(deadline_seconds or 0)}:"
         f" the fastest takes {format_duration(fastest)}{left}",
-        hint=would_do or f"{none}: a later --deadline, or a larger --global-batch-size",
+        hint=hint if more else f"no larger number that was tried can run it: {_LATER}",
         field="cluster",
     )
 
@@ -283,24 +287,28 @@ def _more_gpus(
     pinned: PinnedFields,
     deadline_seconds: float | None,
 ) -> ClusterOption | None:
-    """Return the job on more GPUs than there are, if it fits and is in time on some; whole nodes, doubled.
+    """Return the job on more GPUs than there are, where it fits: in time, or the fastest of those that are late.
 
-    It begins with as many as would do if a step took half as long on twice as many.
+    As many are tried next as would do if a step took half as long on twice as many.
     """
-    cluster = stacks[0].cluster
-    least = fastest_seconds / deadline_seconds if deadline_seconds else 1.0
-    times = 2
-    while times < min(least, _MOST_TRIED):
-        times *= 2
-    while times <= _MOST_TRIED:
-        gpus = times * most_gpus
+    cluster, gpus, seconds = stacks[0].cluster, most_gpus, fastest_seconds
+    best: ClusterOption | None = None
+    for _ in range(_DOUBLED):
+        late = seconds / deadline_seconds if deadline_seconds else 1.0
+        gpus *= 2 ** max(1, math.ceil(math.log2(max(late, 1.0))))
+        gpus = min(gpus, _MOST_GPUS)
         size = cluster.gpus_per_node, max(1, gpus // cluster.gpus_per_node)
         sized = [with_gpus(each, *size) for each in stacks]
         try:
             option = _option(list(contenders(sized, pinned)), pinned, deadline_seconds)
         except (InvalidInputError, LateSearchError):
             option = None
+        seconds = option.run_seconds if option else 0.0
+        best = min(
+            (each for each in (best, option) if each),
+            key=lambda each: each.run_seconds,
+            default=None,
+        )
         if option is not None and option.is_in_time is not False:
-            return option
-        times *= 2
-    return None
+            break
+    return best

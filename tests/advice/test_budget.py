@@ -50,6 +50,15 @@ def test_a_deadline_takes_the_fewest_gpus_that_meet_it(make_job: JobMaker) -> No
     assert 8 < enough.job.cluster.world_size <= int(gpus)
 
 
+def test_a_deadline_far_off_is_met_by_many_times_as_many_gpus(make_job: JobMaker) -> None:
+    recipe = {"training_tokens": 10**12, "global_batch_size": 512}
+    job = make_job(LLAMA, gpus=2, gpu="h100", recipe=recipe)
+    with pytest.raises(NothingFitsError) as caught:
+        plan_within([job], {}, "gpus", deadline_seconds=24 * 14 * HOUR)
+    (gpus,) = re.findall(r"--max-gpus (\d+) would do", caught.value.hint)
+    assert int(gpus) > 32
+
+
 def test_a_deadline_that_no_number_meets_says_what_else_to_change(make_job: JobMaker) -> None:
     recipe = {"training_tokens": 3 * 10**9, "global_batch_size": 8}
     job = make_job("gpt2", gpus=8, recipe=recipe)

@@ -28,7 +28,7 @@ from planner.domain.strategy import Choice
 from planner.hardware.usual_host import usual_host_bytes, usual_host_of
 from planner.request.remarks import Assumption
 from planner.request.schema import Request, Resolved, resolve
-from planner.request.stacks import other_stacks
+from planner.request.stacks import other_stacks, usual_stack
 from planner.request.strategy import pinned_fields
 from planner.search.pinned_fields import AtLeast, PinnedFields
 from planner.search.training_run import HOUR_SECONDS
@@ -66,7 +66,7 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
 
 
 def _suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
-    own = resolve(request, allow_paths=allow_paths)
+    own = usual_stack(request, allow_paths=allow_paths)
     pinned = pinned_fields(request.strategy)
     stacks = (own, *other_stacks(request, own, allow_paths=allow_paths))
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours

@@ -26,7 +26,7 @@ _LONGEST = 60
 def family_fields(name: str) -> PinnedFields:
     """Return what every layout of a family has: what is not named is not there.
 
-    ddp is every other size 1; tp+pp has no data parallelism, tp+pp+zero-1 has some; fsdp is zero-3; hsdp
+    ddp is every other size 1; tp+pp has no data parallelism, tp+pp+zero-1 has some, ep any; fsdp is zero-3; hsdp
     is shards of parameters with replicas; nothing is offloaded where the name does not say so.
 
     Raises:
@@ -43,7 +43,9 @@ def family_fields(name: str) -> PinnedFields:
     fields: dict[str, int] = {
         field: AtLeast(2) if short_name in parts else 1 for short_name, field in _DIMENSIONS.items()
     }
-    fields |= _data(data[0] if data else "")
+    # Experts are dealt over ranks that hold other data or parts: where no such are named, data parallelism of any kind.
+    is_data_open = not data and "ep" in parts and not {"tp", "cp"} & set(parts)
+    fields |= {"data_parallel_size": AtLeast(2)} if is_data_open else _data(data[0] if data else "")
     if data == ["hsdp"] and "cp" not in parts:  # shards go over the ranks of a sequence too
         fields["data_parallel_shard_size"] = AtLeast(2)
     # Context parallelism shares states as data parallelism does, and a host takes those of a single rank.

@@ -1,13 +1,15 @@
 """A request -> the same training in every stack that it leaves open: framework, loss, torch.compile, attention."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from planner.catalog import records
 from planner.catalog.choice import prices
-from planner.core.errors import PlannerError
+from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
 from planner.domain.framework import Framework
 from planner.domain.job import Job
+from planner.request.remarks import Assumption
 from planner.request.schema import Request, Resolved, resolve
 from planner.targets import targets_of, writes_any
 
@@ -24,6 +26,28 @@ _OF_ONE_FRAMEWORK = (
 )
 """Fields that speak of one framework: who says one of them has chosen."""
 STANDARD_LOSS = "standard"
+
+
+def usual_stack(request: Request, *, allow_paths: bool) -> Resolved:
+    """Return the request in the usual framework, or in the first that can do what is asked, where it names none.
+
+    Raises:
+        PlannerError: see `resolve`.
+    """
+    try:
+        return resolve(request, allow_paths=allow_paths)
+    except (InvalidInputError, UnsupportedError) as error:
+        able = () if "framework" in request.recipe.model_fields_set else prices().tools
+        for name in able:
+            recipe = request.recipe.model_copy(update={"framework": name})
+            changed = request.model_copy(update={"recipe": recipe})
+            try:
+                found = resolve(changed, allow_paths=allow_paths)
+            except PlannerError:
+                continue
+            why = Assumption(text=f"{name}, as {error}", field="recipe.framework")
+            return replace(found, assumptions=(*found.assumptions, why))
+        raise
 
 
 def other_stacks(request: Request, own: Resolved, *, allow_paths: bool) -> tuple[Resolved, ...]:

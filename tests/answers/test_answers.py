@@ -163,6 +163,21 @@ def test_a_wish_is_answered_in_the_contracts_words() -> None:
     assert dict(answer["why"]["strategy"] or {})["recompute"] == "full"
 
 
+def test_a_framework_that_nobody_named_is_one_that_can_do_what_is_asked() -> None:
+    cluster = {"gpu": "h100", "gpus_per_node": 8}
+    asked = {"model": "meta-llama/Llama-3.1-8B", "cluster": cluster}
+    request = parse_request({**asked, "recipe": {"precision": "fp8"}})
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    able = {
+        name for name in records.framework_names() if "fp8" in records.framework(name).precisions
+    }
+    assert plan.job.framework.name in able
+    assert "recipe.framework" in {each.field for each in resolved.assumptions}
+    named = parse_request({**asked, "recipe": {"precision": "fp8", "framework": "torch"}})
+    with pytest.raises(InvalidInputError, match="not estimated for torch"):
+        answers.suggest(named, allow_paths=False)
+
+
 def test_an_estimate_names_what_its_framework_cannot_do_and_keeps_its_numbers() -> None:
     answer = estimate(
         recipe={"framework": "accelerate", "global_batch_size": 64},

@@ -44,6 +44,9 @@ def test_a_family_says_what_it_does_not_name() -> None:
     assert family_fields("tp+zero-1") == {**ALONE, **divided}
     assert family_fields("pp+tp")["data_parallel_size"] == 1
     assert isinstance(family_fields("tp+pp")["tensor_parallel_size"], AtLeast)
+    for experts in ("ep", "pp+ep"):  # some ranks must hold the experts, of whatever stage
+        assert family_fields(experts)["data_parallel_size"] == AtLeast(2)
+        assert "zero_stage" not in family_fields(experts)
 
 
 @pytest.mark.parametrize(

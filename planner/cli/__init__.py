@@ -33,7 +33,12 @@ _GROUPS = {
         "serve": "serve",
     },
     "What you have": {"check": "check", "doctor": "doctor", "verify": "verify", "diff": "check"},
-    "Your machine": {"probe": "machine", "topology": "machine", "calibrate": "calibrate"},
+    "Your machine": {
+        "probe": "machine",
+        "topology": "machine",
+        "calibrate": "calibrate",
+        "race": "race",
+    },
     "What is known": {"list": "catalog:known"},
     MORE: {
         "batch": "batches",

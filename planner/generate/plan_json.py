@@ -45,6 +45,22 @@ def plan_json(answer: Mapping[str, Any], files: Mapping[str, str]) -> str:
     return _text(whole) + "\n"
 
 
+def with_measured(
+    plan: Mapping[str, Any], measured: Mapping[str, Any], files: Mapping[str, str]
+) -> str:
+    """Return the text of a plan.json with what a run of it measured.
+
+    Args:
+        plan: what it held.
+        measured: of its run.
+        files: those that are written beside it.
+    """
+    digests = {name: digest(text) for name, text in sorted(files.items())}
+    whole = _rounded({**plan, "measured": measured, WRITTEN: digests})
+    whole[WRITTEN][OWN] = own_digest(whole)
+    return _text(whole) + "\n"
+
+
 def digest(text: str | bytes) -> str:
     """Return what tells a file from an edited one."""
     raw = text.encode() if isinstance(text, str) else text

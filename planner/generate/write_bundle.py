@@ -281,6 +281,15 @@ def write_bundle(
 ) -> tuple[str, ...]:
     """Write the files of a plan into a folder, and return the names under which edited ones are kept.
 
+    Raises:
+        InvalidInputError: see `bundle_files` and `write_files`.
+    """
+    return write_files(folder, bundle_files(plan, answer, wanted), force=force)
+
+
+def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple[str, ...]:
+    """Write files of a plan into a folder, and return the names under which edited ones are kept.
+
     A new folder appears whole or not at all. With `force`, the files of an earlier plan in an
     existing folder are replaced one by one, each atomically, and those that this plan does not
     write are removed; what was edited since is kept beside, and what no plan wrote stays.
@@ -289,14 +298,8 @@ def write_bundle(
         InvalidInputError: the folder exists and `force` is not given, a file that no plan wrote
             would be overwritten, or the folder cannot be written.
     """
-    files = bundle_files(plan, answer, wanted)
     try:
-        if _is_filled(folder) and not force:
-            raise InvalidInputError(
-                f"{str(folder)!r} exists and is not empty",
-                hint="choose another folder, or replace the plan in it with --force",
-                field="out",
-            )
+        refuse_filled(folder, force=force)
         earlier = earlier_files(folder)
         refuse_others(folder, files, earlier)
         edited = sorted(edited_files(folder, earlier))
@@ -315,6 +318,20 @@ def write_bundle(
         raise InvalidInputError(
             f"cannot write {str(folder)!r}: {error.strerror}", field="out"
         ) from None
+
+
+def refuse_filled(folder: Path, *, force: bool) -> None:
+    """Refuse a folder that is not empty, unless `force` is given.
+
+    Raises:
+        InvalidInputError: it is.
+    """
+    if _is_filled(folder) and not force:
+        raise InvalidInputError(
+            f"{str(folder)!r} exists and is not empty",
+            hint="choose another folder, or replace the plan in it with --force",
+            field="out",
+        )
 
 
 @frozen

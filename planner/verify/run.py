@@ -14,11 +14,12 @@ from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.verify.planned import Planned
 
-_TARGETS = ("torchrun", "deepspeed", "trainer")
+TARGETS = ("torchrun", "deepspeed", "trainer")
 """Folders whose train.py can be run for so many steps, on CPUs too, and logs them."""
-_LAST = 3
+LAST = 3
 """Lines of a run that failed which are shown."""
 _OUT_OF_MEMORY = "out of memory"
+_RECORDS = "log.jsonl"
 
 
 @frozen
@@ -54,20 +55,43 @@ def run_bundle(
         InvalidInputError: there are no such files, the plan is for several nodes, or the run fails.
     """
     folder = _folder(planned, target)
-    with TemporaryDirectory(prefix="planner-verify-") as scratch:
-        records, output = Path(scratch) / "log.jsonl", str(Path(scratch) / "run")
-        command = ["bash", "launch.sh"]
-        if folder.name == "trainer":  # whose log is what it prints
-            command += ["--max_steps", str(length.steps), "--save_strategy", "no"]
-            command += ["--output_dir", output, "--logging_steps", "1"]
-            command += ["--use_cpu", "true"] if on_cpus else []
-        else:
-            command += ["--steps", str(length.steps), "--no-save-model"]
-            command += ["--output", output, "--log", str(records)]
-            command += ["--cpu"] if on_cpus else []
+    with TemporaryDirectory(prefix="planner-verify-") as made:
+        scratch = Path(made)
+        command = run_command(folder.name, length.steps, scratch, on_cpus=on_cpus)
         lines = _started(command, folder, show, length.limit_seconds)
-        logged = records.read_bytes() if records.is_file() else b""
-    return "".join(lines).encode(errors="replace")[:LARGEST_LOG] + b"\n" + logged
+        return whole_log("".join(lines), scratch)
+
+
+def run_command(target: str, steps: int, scratch: Path, *, on_cpus: bool) -> list[str]:
+    """Return what starts a target's launch.sh for so many steps; all that it writes goes into a folder.
+
+    Args:
+        target: one of `TARGETS`, in whose folder it is started.
+        steps: optimizer steps.
+        scratch: the folder.
+        on_cpus: whether to train on CPUs.
+    """
+    command, output = ["bash", "launch.sh"], str(scratch / "run")
+    if target == "trainer":  # whose log is what it prints
+        command += ["--max_steps", str(steps), "--save_strategy", "no"]
+        command += ["--output_dir", output, "--logging_steps", "1"]
+        return command + (["--use_cpu", "true"] if on_cpus else [])
+    command += ["--steps", str(steps), "--no-save-model"]
+    command += ["--output", output, "--log", str(scratch / _RECORDS)]
+    return command + (["--cpu"] if on_cpus else [])
+
+
+def whole_log(printed: str, scratch: Path) -> bytes:
+    """Return what a run printed, and the records that it logged into its folder."""
+    records = scratch / _RECORDS
+    logged = records.read_bytes() if records.is_file() else b""
+    return printed.encode(errors="replace")[:LARGEST_LOG] + b"\n" + logged
+
+
+def with_own_tools() -> dict[str, str]:
+    """Return the environment in which `python` and `torchrun` are those of this program."""
+    tools = str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 
 def _folder(planned: Planned, target: str | None) -> Path:
@@ -78,7 +102,7 @@ def _folder(planned: Planned, target: str | None) -> Path:
             hint="give a folder of `planner suggest ... --out DIR`, or the log of a run with --plan",
             field="LOG",
         )
-    found = [name for name in _TARGETS if (folder / name / "launch.sh").is_file()]
+    found = [name for name in TARGETS if (folder / name / "launch.sh").is_file()]
     wanted = target or next(iter(found), "")
     if wanted not in found:
         there = (
@@ -105,14 +129,12 @@ def _started(
     limit_seconds: float | None,
 ) -> list[str]:
     """Run a command to its end and return its lines; one that ran out of memory has a log as well."""
-    tools = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
     lines: list[str] = []
     with (
         subprocess.Popen(
             command,
             cwd=folder,
-            env=environment,
+            env=with_own_tools(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -125,7 +147,7 @@ def _started(
             show(line.rstrip("\n"))
     text = "".join(lines)
     if process.returncode and _OUT_OF_MEMORY not in text.lower():
-        last = " / ".join(shown(line) for line in lines[-_LAST:] if line.strip())
+        last = " / ".join(shown(line) for line in lines[-LAST:] if line.strip())
         raise InvalidInputError(
             f"the run ended with exit status {process.returncode}: {last}",
             hint=f"bash {folder / 'launch.sh'} shows all of it",

@@ -1,0 +1,159 @@
+"""One run of a plan -> the seconds of its steps, its memory, and why it ended where it should not have."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from planner.calibrate.logs.layout import step_seconds
+from planner.calibrate.logs.log_file import shown
+from planner.calibrate.logs.reading import Reading, read_log_bytes
+from planner.core.errors import InvalidInputError
+from planner.core.frozen import frozen
+from planner.core.units import format_seconds
+from planner.doctor.messages import diagnose_text
+from planner.doctor.texts import plain
+from planner.race.entrants import Entrant
+from planner.race.process import Started, started
+from planner.verify.run import LAST, run_command, whole_log, with_own_tools
+
+_MOST_STEPS = 100_000
+_LOOK_SECONDS = 0.2
+"""Between two looks at what was printed."""
+_LONGEST_DIAGNOSED = 2**20
+"""Characters of the end of a log in which a failure's reason is looked for."""
+_KILLED = (137, -9)
+"""Exit statuses of what SIGKILL ended, of a shell and of the process itself."""
+_PER_STEP = 20.0
+"""Times the longest step, after which a run is taken to hang."""
+
+
+@frozen
+class Limits:
+    """How long a run may take."""
+
+    start_seconds: float
+    """Until its first step."""
+    seconds: float
+    """From then on."""
+    step_seconds: float
+    """Without a step, once there was one; twenty times the longest where that is more."""
+
+
+@frozen
+class Heat:
+    """What one run showed."""
+
+    seconds: tuple[float, ...]
+    """Of each step after the warm-up."""
+    reading: Reading | None
+    """None where it printed no step."""
+    why: str = ""
+    """Of a run that failed or hung."""
+    held_bytes: float = 0.0
+    """Of a GPU's memory that ran out; 0 of all others."""
+    is_stopped: bool = False
+    """Whether Ctrl-C ended it."""
+
+
+def run_once(
+    entrant: Entrant,
+    limits: Limits,
+    is_enough: Callable[[Sequence[float]], bool],
+    *,
+    on_cpus: bool = False,
+) -> Heat:
+    """Start a plan's launch.sh and read its steps until they are enough, or its time is over.
+
+    Args:
+        entrant: the plan.
+        limits: its time.
+        is_enough: whether the seconds so far say what is asked; called as they come.
+        on_cpus: whether to train on CPUs.
+    """
+    with TemporaryDirectory(prefix="planner-race-") as made:
+        scratch = Path(made)
+        command = run_command(entrant.target, _MOST_STEPS, scratch, on_cpus=on_cpus)
+        folder, why, is_stopped = entrant.folder / entrant.target, "", False
+        with started(command, folder, with_own_tools()) as running:
+            try:
+                why = _follow(running, entrant, limits, is_enough)
+            except KeyboardInterrupt:
+                is_stopped = True
+            status = running.status
+        reading = _reading(whole_log(running.text, scratch))
+    seconds = _seconds(reading, entrant)
+    held = 0.0
+    if status and not why and not is_stopped:
+        why, held = _reason(running.text, status)
+    return Heat(seconds=seconds, reading=reading, why=why, held_bytes=held, is_stopped=is_stopped)
+
+
+def _follow(
+    running: Started,
+    entrant: Entrant,
+    limits: Limits,
+    is_enough: Callable[[Sequence[float]], bool],
+) -> str:
+    """Read until there is enough; return why a run that still goes on has to end, "" where nothing is wrong."""
+    begun = last = looked = time.monotonic()
+    first, longest, steps = math.inf, 0.0, 0
+    while running.read(_LOOK_SECONDS):
+        now = time.monotonic()
+        if now - looked >= _LOOK_SECONDS:
+            looked = now
+            seconds = _seconds(_reading(running.text.encode()), entrant)
+            if len(seconds) > steps:
+                longest = max(longest, now - last) if steps else 0.0
+                first, last, steps = min(first, now), now, len(seconds)
+            if steps and is_enough(seconds):
+                return ""
+        patience = max(limits.step_seconds, _PER_STEP * longest)
+        if steps and now - last > patience:
+            return f"hangs: no step for {format_seconds(now - last)}, after {steps}"
+        if not steps and now - begun > limits.start_seconds:
+            taken = format_seconds(now - begun)
+            return f"no step in {taken}: it hangs, or --minutes gives it more"
+        if now - first > limits.seconds:
+            return ""
+    return ""
+
+
+def _reading(log: bytes) -> Reading | None:
+    try:
+        return read_log_bytes("run.log", log)
+    except InvalidInputError:
+        return None
+
+
+def _seconds(reading: Reading | None, entrant: Entrant) -> tuple[float, ...]:
+    """Return what each step after the warm-up took."""
+    if reading is None or reading.log is None or reading.steady is None:
+        return ()
+    typical = step_seconds(reading, entrant.planned.request)
+    if not typical:
+        return ()
+    values = [reading.log.values[step] for step in sorted(reading.log.values)]
+    kept, middle = values[reading.steady.left_out :], reading.steady.value
+    is_time = reading.log.unit == "seconds"
+    return tuple(typical * (each / middle if is_time else middle / each) for each in kept)
+
+
+def _reason(text: str, status: int) -> tuple[str, float]:
+    """Return in one line why a run ended by itself, by what `planner doctor --error` finds in its log; and what it held.
+
+    What it held is a GPU's memory where that ran out, else 0.
+    """
+    said = text[-_LONGEST_DIAGNOSED:]
+    if status in _KILLED:
+        said += "\nkilled by signal: Killed\n"
+    found = diagnose_text(said)
+    held = float(found.numbers.process_bytes) if found.numbers else 0.0
+    main = found.main
+    if main is None:
+        last = " / ".join(shown(line) for line in text.splitlines()[-LAST:] if line.strip())
+        return f"exit status {status}: {last or 'it printed nothing'}", held
+    if main.symptom is None:
+        return plain(main.text), held
+    return f"{main.symptom.title} ({main.symptom.code})", held

@@ -1,0 +1,152 @@
+"""How plans stand after a race -> the winner, a table for a terminal, JSON."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from planner.answers.envelope import SCHEMA_VERSION
+from planner.core.units import format_bytes, format_pace, format_percent, format_seconds
+from planner.race.entrants import Entrant
+from planner.race.rounds import BEHIND, KNOWN, OPEN, Standing
+from planner.report.values import Heading, ReportRow, ReportTable, Terminal, table_text
+
+KIND = "race"
+_HEADINGS = (
+    Heading(name="plan", is_key=True),
+    Heading(name="planned step", is_number=True),
+    Heading(name="measured", is_number=True),
+    Heading(name="memory planned", is_number=True, is_detail=True),
+    Heading(name="measured", is_number=True, is_detail=True),
+    Heading(name="result"),
+)
+
+
+def race_answer(
+    standings: Sequence[Standing], *, is_stopped: bool, is_comparable: bool
+) -> dict[str, Any]:
+    """Return a race as an object, amounts in base units.
+
+    Args:
+        standings: the plans.
+        is_stopped: whether it was ended before its time.
+        is_comparable: whether it was on what the plans are for.
+    """
+    plans = [_plan(each) for each in standings]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        "winner": winner_of(plans),
+        "is_stopped": is_stopped,
+        "is_on_planned_gpus": is_comparable,
+        "plans": plans,
+    }
+
+
+def winner_of(plans: Sequence[dict[str, Any]]) -> str | None:
+    """Return the name of the plan with the shortest median step of those that did not fail; None where there is none."""
+    ran = [each for each in plans if each["state"] in {KNOWN, BEHIND, OPEN} and each["step"]]
+    return min(ran, key=lambda each: each["step"]["seconds"])["name"] if ran else None
+
+
+def _plan(standing: Standing) -> dict[str, Any]:
+    planned, step = standing.entrant.planned, standing.step
+    logs = [each.log for each in standing.readings if each.log]
+    return {
+        "name": standing.entrant.name,
+        "target": standing.entrant.target,
+        "state": standing.state,
+        "why": standing.why,
+        "steps": len(standing.seconds),
+        "step": {
+            "seconds": step.median,
+            "low": step.low,
+            "high": step.high if step.low else None,  # few steps say nothing of it
+        }
+        if step
+        else None,
+        "peak_bytes": max((log.peak_bytes or 0.0 for log in logs), default=0.0) or None,
+        "reserved_bytes": max((log.reserved_bytes or 0.0 for log in logs), default=0.0) or None,
+        "planned_step_seconds": planned.step_seconds.likely,
+        "planned_peak_bytes": planned.peak_bytes.likely,
+        "planned_reserved_bytes": planned.reserved_bytes.likely,
+    }
+
+
+def race_text(answer: dict[str, Any], terminal: Terminal) -> str:
+    """Return a race for a terminal: who won by how much, and a row for each plan, the fastest first."""
+    plans = sorted(answer["plans"], key=_order)
+    table = ReportTable(
+        title=_sentence(answer, plans),
+        headings=_HEADINGS,
+        rows=tuple(
+            ReportRow(cells=_cells(each, plans), is_chosen=each["name"] == answer["winner"])
+            for each in plans
+        ),
+        has_choice=answer["winner"] is not None,
+    )
+    return table_text(table, terminal)
+
+
+def _order(plan: dict[str, Any]) -> tuple[bool, float]:
+    return plan["step"] is None, plan["step"]["seconds"] if plan["step"] else 0.0
+
+
+def _sentence(answer: dict[str, Any], plans: Sequence[dict[str, Any]]) -> str:
+    """Say who won, and whether that is certain."""
+    early = "Stopped early: " if answer["is_stopped"] else ""
+    if answer["winner"] is None:
+        return f"{early}No plan took a step"
+    best, *others = [each for each in plans if each["step"]]
+    said = f"{early}{best['name']} is the fastest"
+    if not others:
+        return said
+    pace = format_pace(best["step"]["seconds"], others[0]["step"]["seconds"])
+    said += (
+        f", {pace} than {others[0]['name']}"
+        if " as " not in pace
+        else f", {others[0]['name']} {pace}"
+    )
+    top = best["step"]["high"]
+    unsure = [each["name"] for each in others if top is None or each["step"]["low"] <= top]
+    return f"{said}; not told from {' and '.join(unsure)}" if unsure else said
+
+
+def _cells(plan: dict[str, Any], plans: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    step, memory = plan["step"], plan["reserved_bytes"] or plan["peak_bytes"]
+    planned = plan["planned_reserved_bytes" if plan["reserved_bytes"] else "planned_peak_bytes"]
+    best = min((each["step"]["seconds"] for each in plans if each["step"]), default=0.0)
+    return (
+        plan["name"],
+        format_seconds(plan["planned_step_seconds"]),
+        format_seconds(step["seconds"]) if step else "",
+        format_bytes(planned),
+        format_bytes(memory) if memory else "",
+        _result(plan, best),
+    )
+
+
+def _result(plan: dict[str, Any], best: float) -> str:
+    step = plan["step"]
+    if plan["why"] or step is None:
+        return f"{plan['state']}: {plan['why']}" if plan["why"] else "not run: no time was left"
+    if plan["state"] == OPEN or not step["high"]:
+        return f"{plan['steps']} steps: not known to 2 %"
+    width = max(step["high"] - step["seconds"], step["seconds"] - step["low"]) / step["seconds"]
+    slower = (
+        "" if step["seconds"] == best else f"{format_percent(step['seconds'] / best - 1)} slower, "
+    )
+    return f"{slower}{plan['steps']} steps, within {format_percent(width)}"
+
+
+def progress_line(standing: Standing, seconds: Sequence[float]) -> str:
+    """Return what is known of a plan that runs."""
+    return f"{standing.entrant.name}: {len(seconds)} steps, {format_seconds(median(seconds))} each"
+
+
+def left_out_lines(entrants: Sequence[Entrant]) -> list[str]:
+    """Return a line for each plan that cannot be run here."""
+    return [
+        f"{each.name} is left out: {', '.join(each.missing)} {'is' if len(each.missing) == 1 else 'are'} not installed here"
+        for each in entrants
+        if each.missing
+    ]

@@ -1,0 +1,121 @@
+"""Plans and a budget -> what each run showed, round after round: who is known or beaten ends, the better half goes on."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from planner.calibrate.logs.reading import Reading
+from planner.core.frozen import frozen
+from planner.race.entrants import Entrant
+from planner.race.heat import Limits, run_once
+from planner.race.odds import Interval, better_half, interval, is_behind
+
+KNOWN, BEHIND, OPEN = "known", "slower", "open"
+FAILED, MISSING = "failed", "not installed"
+
+
+@dataclass(slots=True)
+class Standing:
+    """What is known of one plan so far."""
+
+    entrant: Entrant
+    seconds: list[float] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    state: str = OPEN
+    why: str = ""
+    held_bytes: float = 0.0
+    """Of a GPU's memory, where that ran out."""
+
+    @property
+    def step(self) -> Interval | None:
+        """Return its median step; None where it took none, or failed."""
+        return interval(self.seconds) if self.seconds and self.state != FAILED else None
+
+
+@frozen
+class Race:
+    """How plans are run."""
+
+    budget_seconds: float
+    """For all."""
+    on_cpus: bool = False
+    patience_seconds: float = 60.0
+    """Without a step, once there was one."""
+    show: Callable[[Standing, Sequence[float]], None] = lambda _standing, _seconds: None
+    """Handed each plan as its steps come."""
+
+
+def run_all(entrants: Sequence[Entrant], race: Race) -> tuple[tuple[Standing, ...], bool]:
+    """Run plans until the fastest is known or the budget is spent; return how they stand, and whether it was stopped.
+
+    The plan with the largest memory goes first: what does not fit is known at once.
+    """
+    every = [Standing(entrant=each) for each in entrants]
+    every.sort(key=lambda each: -each.entrant.planned.reserved_bytes.high)
+    for each in every:
+        if each.entrant.missing:
+            each.state, each.why = MISSING, f"needs {', '.join(each.entrant.missing)}"
+    try:
+        with _ended_by_sigterm():
+            _rounds(every, time.monotonic() + race.budget_seconds, race)
+    except KeyboardInterrupt:
+        return tuple(every), True
+    return tuple(every), False
+
+
+def _rounds(every: Sequence[Standing], end: float, race: Race) -> None:
+    """Share what is left of the budget among the plans that are open; the better half goes on to the next round."""
+    alive = [each for each in every if each.state == OPEN]
+    for left in range(math.ceil(math.log2(len(alive) or 1)) + 1, 0, -1):
+        for number, each in enumerate(alive):
+            share = (end - time.monotonic()) / (len(alive) - number)
+            if share > 0:
+                _run(each, every, share, share / left, race)
+        alive = [each for each in alive if each.state == OPEN]
+        names = better_half({str(place): each.seconds for place, each in enumerate(alive)})
+        alive = [alive[int(name)] for name in names]
+
+
+def _run(
+    standing: Standing, every: Sequence[Standing], start: float, share: float, race: Race
+) -> None:
+    """Run one plan: so long until its first step, and then for its share of the time; say how it stands."""
+    best = min(
+        (each.step.high for each in every if each is not standing and each.step), default=math.inf
+    )
+    before = tuple(standing.seconds)
+
+    def is_enough(seconds: Sequence[float]) -> bool:
+        together = [*before, *seconds]
+        race.show(standing, together)
+        return interval(together).is_known or is_behind(together, best)
+
+    limits = Limits(start_seconds=start, seconds=share, step_seconds=race.patience_seconds)
+    heat = run_once(standing.entrant, limits, is_enough, on_cpus=race.on_cpus)
+    standing.seconds += heat.seconds
+    standing.readings += [heat.reading] if heat.reading else []
+    if heat.why:
+        standing.state, standing.why, standing.held_bytes = FAILED, heat.why, heat.held_bytes
+    elif standing.step and is_behind(standing.seconds, best):
+        standing.state = BEHIND
+    elif standing.step and standing.step.is_known:
+        standing.state = KNOWN
+    if heat.is_stopped:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Take SIGTERM as Ctrl-C: what was measured is kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -92,7 +92,11 @@ def _in_doubt(request: Request) -> list[_Open]:
     """Return the choice and what may be faster, the fastest first; what trains another way than the choice is none of it."""
     resolved, plan = suggest(request, allow_paths=True)
     chosen = _Open(job=plan.job, candidate=plan.chosen)
-    others = [_Open(job=plan.job, candidate=each.candidate) for each in plan.alternatives]
+    others = [
+        _Open(job=plan.job, candidate=each.candidate)
+        for each in plan.alternatives
+        if not each.unwritten
+    ]
     pinned = pinned_fields(request.strategy)
     for stack in (resolved, *other_stacks(request, resolved, allow_paths=True)):
         found = chosen_layout([stack.job], pinned)

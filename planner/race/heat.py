@@ -12,6 +12,7 @@ from planner.calibrate.logs.reading import Reading, read_log_bytes
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.units import format_seconds
+from planner.doctor.memory_numbers import number_lines
 from planner.doctor.messages import diagnose_text
 from planner.doctor.texts import plain
 from planner.race.entrants import Entrant
@@ -156,4 +157,5 @@ def _reason(text: str, status: int) -> tuple[str, float]:
         return f"exit status {status}: {last or 'it printed nothing'}", held
     if main.symptom is None:
         return plain(main.text), held
-    return f"{main.symptom.title} ({main.symptom.code})", held
+    short = [f": {each}" for each in number_lines(found.numbers)[:1]] if found.numbers else []
+    return "".join([f"{main.symptom.title} ({main.symptom.code})", *short]), held

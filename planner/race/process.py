@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
+from planner.calibrate.logs.log_file import LARGEST_LOG
+
 _MARK = "PLANNER_RACE"
 """A variable of the environment that every process of a run inherits: launchers give workers sessions of their own."""
 _GONE_SECONDS = 10.0
@@ -42,9 +44,9 @@ class Started:
         with selectors.DefaultSelector() as selector:
             selector.register(self._output, selectors.EVENT_READ)
             if not selector.select(max(0.0, seconds)):
-                return True
+                return self.status is None  # workers of a launcher that died hold its output open
         more = os.read(self._output.fileno(), _CHUNK)
-        self._text += more
+        self._text += more[: LARGEST_LOG - len(self._text)]
         if not more:
             with suppress(subprocess.TimeoutExpired):  # it closed its output, and goes on
                 self._process.wait(_GONE_SECONDS)
@@ -57,40 +59,46 @@ def started(
 ) -> Iterator[Started]:
     """Start a command; when the block is left, every process is killed that it started, and no other.
 
-    Killed, for told to end the scripts would save a checkpoint first.
+    Killed, for told to end the scripts would save a checkpoint first. What they had printed is read to its end.
     """
-    mark = f"{_MARK}={token_hex(16)}"
-    name, _, value = mark.partition("=")
-    process: subprocess.Popen[bytes] | None = None
+    value = token_hex(16)
+    mark = f"{_MARK}={value}".encode()
     try:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**environment, name: value},
+            env={**environment, _MARK: value},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        yield Started(process)
+    except BaseException:  # Ctrl-C, when it runs already
+        _kill(mark)
+        raise
+    running = Started(process)
+    try:
+        yield running
     finally:
-        _end(process, mark.encode())
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        _kill(mark)
+        process.wait()
+        while running.read(0.0):
+            pass
+        if process.stdout is not None:
+            process.stdout.close()
 
 
-def _end(process: "subprocess.Popen[bytes] | None", mark: bytes) -> None:
-    if process is not None and process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+def _kill(mark: bytes) -> None:
+    """Kill all that have a mark, and wait until they are gone."""
     until = time.monotonic() + _GONE_SECONDS
     while (left := list(_marked(mark))) and time.monotonic() < until:
         for number in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(number, signal.SIGKILL)
         time.sleep(0.02)
-    if process is not None:
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def _marked(mark: bytes) -> Iterator[int]:

@@ -84,9 +84,7 @@ def _run(
     standing: Standing, every: Sequence[Standing], start: float, share: float, race: Race
 ) -> None:
     """Run one plan: so long until its first step, and then for its share of the time; say how it stands."""
-    best = min(
-        (each.step.high for each in every if each is not standing and each.step), default=math.inf
-    )
+    best = _best_high(every, standing)
     before = tuple(standing.seconds)
 
     def is_enough(seconds: Sequence[float]) -> bool:
@@ -100,12 +98,20 @@ def _run(
     standing.readings += [heat.reading] if heat.reading else []
     if heat.why:
         standing.state, standing.why, standing.held_bytes = FAILED, heat.why, heat.held_bytes
-    elif standing.step and is_behind(standing.seconds, best):
-        standing.state = BEHIND
     elif standing.step and standing.step.is_known:
         standing.state = KNOWN
+    for each in every:
+        if each.step and is_behind(each.seconds, _best_high(every, each)):
+            each.state = BEHIND
     if heat.is_stopped:
         raise KeyboardInterrupt
+
+
+def _best_high(every: Sequence[Standing], than: Standing) -> float:
+    """Return the least upper bound of a median step among the other plans."""
+    return min(
+        (each.step.high for each in every if each is not than and each.step), default=math.inf
+    )
 
 
 @contextmanager

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from planner.advice.choice import chosen_layout
+from planner.advice.rules.verdict import has_other_numbers
 from planner.answers import answer_plan, suggest
 from planner.answers.parts import layout_answer
 from planner.calibrate.logs.log_file import shown
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.core.frozen import frozen
 from planner.domain.job import Job
+from planner.domain.strategy import Offload
 from planner.generate.write_bundle import write_bundle
 from planner.race.odds import OPEN, odds_of_lead
 from planner.request.schema import Request, parse_request
@@ -102,14 +104,23 @@ def _in_doubt(request: Request) -> list[_Open]:
         found = chosen_layout([stack.job], pinned)
         if found is not None:
             others.append(_Open(job=stack.job, candidate=found))
-    every = plan.chosen.strategy.synchronize_every
-    alike = [each for each in others if each.candidate.strategy.synchronize_every == every]
+    alike = [each for each in others if _trains_alike(each, chosen)]
     fastest = min(each.seconds for each in (chosen, *alike))
     name = plan.job.framework.name
     in_doubt = [each for each in alike if odds_of_lead(name, fastest, each.seconds) < OPEN]
     once = {json.dumps(each.changes, sort_keys=True): each for each in (chosen, *in_doubt)}
     first, *rest = once.values()
     return [first, *sorted(rest, key=lambda each: each.seconds)]
+
+
+def _trains_alike(other: _Open, chosen: _Open) -> bool:
+    """Return whether a layout could take the choice's place: it averages as often, computes in as many bits, needs no more of the host."""
+    layout, own = other.candidate.strategy, chosen.candidate.strategy
+    return (
+        layout.synchronize_every == own.synchronize_every
+        and layout.offload in {own.offload, Offload.NONE}
+        and not has_other_numbers(other.job, layout, own)
+    )
 
 
 def _written(request: Request, wanted: _Open, folder: Path) -> Entrant | None:

@@ -15,8 +15,8 @@ _HEADINGS = (
     Heading(name="plan", is_key=True),
     Heading(name="planned step", is_number=True),
     Heading(name="measured", is_number=True),
-    Heading(name="memory planned", is_number=True, is_detail=True),
-    Heading(name="measured", is_number=True, is_detail=True),
+    Heading(name="memory planned", is_number=True),
+    Heading(name="measured", is_number=True),
     Heading(name="result"),
 )
 
@@ -135,7 +135,7 @@ def _result(plan: dict[str, Any], best: float) -> str:
     slower = (
         "" if step["seconds"] == best else f"{format_percent(step['seconds'] / best - 1)} slower, "
     )
-    return f"{slower}{plan['steps']} steps, within {format_percent(width)}"
+    return f"{slower}{plan['steps']} steps, within {100 * width:.1f} %"
 
 
 def progress_line(standing: Standing, seconds: Sequence[float]) -> str:

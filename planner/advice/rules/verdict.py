@@ -26,7 +26,7 @@ def search_disagrees_with_tree(situation: Situation) -> str | None:
     Why: the guide's order is a rule of thumb, and here the arithmetic is in. Two layouts of one job share
     their kernels, so what counts is the error of their difference, which pairs of published runs show.
 
-    Instead: the tree's own, by the flag --strategy; a short run of both settles it.
+    Instead: the tree's own, by the flag --strategy; `planner race` runs both.
 
     Source: Hugging Face, Efficient Training on Multiple GPUs: "it's best to experiment";
     `data/calibration/leads.toml`.
@@ -73,7 +73,7 @@ def a_faster_layout_is_held_back(situation: Situation) -> str | None:
     Why: it trains another way, needs the host's memory, leaves the card no room, is ruled out by
     the tree, or leads by less than its techniques must earn and estimates can tell.
 
-    Instead: ask for it by the flags of its row; a short run of both settles it.
+    Instead: ask for it by the flags of its row; `planner race` runs both.
 
     Source: the search; `data/calibration/choice.toml`.
     """
@@ -128,12 +128,12 @@ def lack(job: Job, other: Candidate, chosen: Candidate) -> str:
             s.offloads_optimizer and not chosen.strategy.offloads_optimizer
         ),
         said("EFF002.no_room"): chosen.is_comfortable and not other.is_comfortable,
-        said("EFF002.numerics", family=s.family): _has_other_numbers(job, s, chosen.strategy),
+        said("EFF002.numerics", family=s.family): has_other_numbers(job, s, chosen.strategy),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-def _has_other_numbers(job: Job, s: Layout, chosen: Layout) -> bool:
+def has_other_numbers(job: Job, s: Layout, chosen: Layout) -> bool:
     """Return whether a layout computes in 16 bit what the choice leaves to autocast."""
     precision = job.precision
     is_autocast = precision.replicated_numerics == Numerics.AUTOCAST != precision.sharded_numerics

@@ -1,0 +1,39 @@
+"""The screen of docs/race.md is what is printed; `--update-golden` rewrites it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import log_samples
+from stand_ins import entrant
+from test_docs import ROOT, check_block, update
+
+from planner.calibrate.logs.reading import read_log_bytes
+from planner.race.results import race_answer, race_text
+from planner.race.rounds import BEHIND, FAILED, KNOWN, Standing
+from planner.report.values import Terminal
+
+__all__ = ["update"]
+STEPS = [0.0, 0.01, -0.01, 0.005, -0.005, 0.002, -0.002, 0.015, 0.003, -0.004]
+
+
+def standing(folder: Path, planned: float, measured: float, state: str, why: str = "") -> Standing:
+    one = entrant(folder, "exit 1")
+    step = replace(one.planned.step_seconds, likely=planned)
+    one = replace(one, planned=replace(one.planned, step_seconds=step))
+    seconds = [measured * (1 + each) for each in STEPS] if measured else []
+    log = log_samples.script_records(measured or 1.0, 7.38, reserved_gib=8.1)
+    readings = [read_log_bytes("run.log", log.encode())] if measured else []
+    return Standing(entrant=one, seconds=seconds, readings=readings, state=state, why=why)
+
+
+def test_the_screen_is_what_is_printed(tmp_path: Path, *, update: bool) -> None:
+    short = "CUDA out of memory (ERR005): 2.00 GiB asked for, 1.10 GiB free"
+    standings = [
+        standing(tmp_path / "zero-1", 0.0914, 0.1, BEHIND),
+        standing(tmp_path / "ddp", 0.0961, 0.0893, KNOWN),
+        standing(tmp_path / "ddp, compiled", 0.0934, 0.0, FAILED, short),
+    ]
+    answer = race_answer(standings, is_stopped=False, is_comparable=True)
+    text = race_text(answer, Terminal(width=100))
+    screen = f"```console\n$ planner race gpt2 --gpu l40s --gpus 2\n{text}\n```\n"
+    check_block("race", screen, update=update, page=ROOT / "docs/race.md")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from api import batch_route, catalog, doctor, jobs, machines, operations
+from api import batch_route, catalog, doctor, jobs, machines, operations, race
 from planner.catalog.records import read
 
 _GPT2 = b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}}'
@@ -26,6 +26,7 @@ _EXAMPLES: Mapping[tuple[str, str], Callable[[], bytes]] = {
     ("post", "/v1/batch"): lambda: batch_route.batch_plan(_first("batch")).body,
     ("post", "/v1/replicas"): lambda: jobs.replicas(_GPT2).body,
     ("post", "/v1/machines"): lambda: _undated(machines.machine(_first("machine")).body),
+    ("post", "/v1/race"): lambda: race.race(_first("race")).body,
     ("get", "/v1/models"): lambda: bytes(catalog.models().body),
     ("get", "/v1/models/{name}"): lambda: jobs.model("gpt2").body,
     ("get", "/v1/gpus"): lambda: bytes(catalog.gpus().body),

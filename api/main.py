@@ -27,6 +27,7 @@ from api.headers import SECURITY_HEADERS, UNKEPT, KnownAnswers, SecurityHeaders,
 from api.machines import MachineRequest
 from api.metrics import Metrics
 from api.problems import Problem, ProblemAnswer, install, no_page, plain_problem
+from api.race import RaceRequest
 from api.schema import LateProblem, UnfittingProblem
 from api.settings import Settings, read_settings
 from api.work import Work
@@ -48,6 +49,7 @@ _BODIES = (
     LogRequest,
     BatchRequest,
     MachineRequest,
+    RaceRequest,
 )
 _LAST_ANSWERS_SECONDS = 2.0
 """For those who wait to be told that the service ends: a search stops within one."""

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from api import batch_route, doctor, jobs, machines
+from api import batch_route, doctor, jobs, machines, race
 from api.models import answer_model
 from api.planning import Body, Token, answered_by
 from api.schema import (
@@ -16,6 +16,7 @@ from api.schema import (
 )
 from planner.answers import shapes
 from planner.doctor import answers as diagnosis
+from planner.race.results import RaceTableAnswer
 
 router = APIRouter()
 
@@ -76,3 +77,13 @@ async def replicas(http: Request, body: Body, token: Token = "") -> Response:
 async def machine(http: Request, body: Body, token: Token = "") -> Response:
     """Make a machine of its timed runs, which requests name as `machine`: its figures win over the catalogue's."""
     return await answered_by(http, machines.machine, body, token=token)
+
+
+@router.post(
+    "/v1/race",
+    openapi_extra=described_body("race"),
+    responses=answered(READ, answer_model(RaceTableAnswer)),
+)
+async def raced(http: Request, body: Body) -> Response:
+    """Show a race: what `planner race --json` printed, as its table; none is started."""
+    return await answered_by(http, race.race, body)

@@ -52,6 +52,12 @@ def race(
     from planner.generate.write_bundle import refuse_filled
     from planner.race.results import race_answer, race_text
 
+    if flags["launchers"]:
+        raise InvalidInputError(
+            "a race starts its plans on this machine, and no job of --launcher",
+            hint="planner suggest --out DIR --launcher NAME writes it; planner verify LOG --plan DIR reads its log",
+            field="--launcher",
+        )
     if out is not None:
         refuse_filled(Path(out), force=force)
     with TemporaryDirectory(prefix="planner-race-") as scratch:

@@ -1,8 +1,8 @@
 """How plans stand after a race -> the winner, a table for a terminal, JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from planner.answers.envelope import SCHEMA_VERSION
 from planner.core.units import format_bytes, format_pace, format_percent, format_seconds
@@ -10,7 +10,6 @@ from planner.race.entrants import Entrant
 from planner.race.rounds import BEHIND, KNOWN, OPEN, Standing
 from planner.report.values import Heading, ReportRow, ReportTable, Terminal, table_text
 
-KIND = "race"
 _HEADINGS = (
     Heading(name="plan", is_key=True),
     Heading(name="planned step", is_number=True),
@@ -34,7 +33,7 @@ def race_answer(
     plans = [_plan(each) for each in standings]
     return {
         "schema_version": SCHEMA_VERSION,
-        "kind": KIND,
+        "kind": "race",
         "winner": winner_of(plans),
         "is_stopped": is_stopped,
         "is_on_planned_gpus": is_comparable,
@@ -42,10 +41,10 @@ def race_answer(
     }
 
 
-def winner_of(plans: Sequence[dict[str, Any]]) -> str | None:
+def winner_of(plans: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the name of the plan with the shortest median step of those that did not fail; None where there is none."""
     ran = [each for each in plans if each["state"] in {KNOWN, BEHIND, OPEN} and each["step"]]
-    return min(ran, key=lambda each: each["step"]["seconds"])["name"] if ran else None
+    return str(min(ran, key=lambda each: each["step"]["seconds"])["name"]) if ran else None
 
 
 def _plan(standing: Standing) -> dict[str, Any]:
@@ -72,10 +71,15 @@ def _plan(standing: Standing) -> dict[str, Any]:
     }
 
 
-def race_text(answer: dict[str, Any], terminal: Terminal) -> str:
-    """Return a race for a terminal: who won by how much, and a row for each plan, the fastest first."""
+def race_text(answer: Mapping[str, Any], terminal: Terminal) -> str:
+    """Return a race for a terminal."""
+    return table_text(race_table(answer), terminal)
+
+
+def race_table(answer: Mapping[str, Any]) -> ReportTable:
+    """Return who won by how much, and a row for each plan, the fastest first."""
     plans = sorted(answer["plans"], key=_order)
-    table = ReportTable(
+    return ReportTable(
         title=_sentence(answer, plans),
         headings=_HEADINGS,
         rows=tuple(
@@ -84,14 +88,37 @@ def race_text(answer: dict[str, Any], terminal: Terminal) -> str:
         ),
         has_choice=answer["winner"] is not None,
     )
-    return table_text(table, terminal)
 
 
-def _order(plan: dict[str, Any]) -> tuple[bool, float]:
+class RaceTableAnswer(TypedDict):
+    """Who won a race by how much, and a row for each plan, the fastest first."""
+
+    schema_version: str
+    kind: Literal["race"]
+    winner: str | None
+    said: str
+    headings: list[str]
+    rows: list[list[str]]
+
+
+def answer_race(posted: Mapping[str, Any]) -> RaceTableAnswer:
+    """Return the table of what `planner race --json` printed; who won is worked out again."""
+    table = race_table({**posted, "winner": winner_of(posted["plans"])})
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "race",
+        "winner": winner_of(posted["plans"]),
+        "said": table.title,
+        "headings": [each.name for each in table.headings],
+        "rows": [list(row.cells) for row in table.rows],
+    }
+
+
+def _order(plan: Mapping[str, Any]) -> tuple[bool, float]:
     return plan["step"] is None, plan["step"]["seconds"] if plan["step"] else 0.0
 
 
-def _sentence(answer: dict[str, Any], plans: Sequence[dict[str, Any]]) -> str:
+def _sentence(answer: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> str:
     """Say who won, and whether that is certain."""
     early = "Stopped early: " if answer["is_stopped"] else ""
     if answer["winner"] is None:
@@ -111,7 +138,7 @@ def _sentence(answer: dict[str, Any], plans: Sequence[dict[str, Any]]) -> str:
     return f"{said}; not told from {' and '.join(unsure)}" if unsure else said
 
 
-def _cells(plan: dict[str, Any], plans: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+def _cells(plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     step, memory = plan["step"], plan["reserved_bytes"] or plan["peak_bytes"]
     planned = plan["planned_reserved_bytes" if plan["reserved_bytes"] else "planned_peak_bytes"]
     best = min((each["step"]["seconds"] for each in plans if each["step"]), default=0.0)
@@ -125,7 +152,7 @@ def _cells(plan: dict[str, Any], plans: Sequence[dict[str, Any]]) -> tuple[str, 
     )
 
 
-def _result(plan: dict[str, Any], best: float) -> str:
+def _result(plan: Mapping[str, Any], best: float) -> str:
     step = plan["step"]
     if plan["why"] or step is None:
         return f"{plan['state']}: {plan['why']}" if plan["why"] else "not run: no time was left"

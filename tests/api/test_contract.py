@@ -39,6 +39,20 @@ RUN = {
     "step_seconds": 0.4,
     "reserved_bytes": 12e9,
 }
+RACED = {"planned_step_seconds": 0.1, "planned_peak_bytes": 8e9, "planned_reserved_bytes": 9e9}
+RACE = {
+    "kind": "race",
+    "plans": [
+        {"name": "ddp", "state": "failed", "why": "CUDA out of memory", "steps": 0, **RACED},
+        {
+            "name": "zero-3",
+            "state": "known",
+            "steps": 9,
+            "step": {"seconds": 0.2, "low": 0.199, "high": 0.201},
+            **RACED,
+        },
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +114,7 @@ def test_every_answer_of_every_route_has_a_schema_and_an_example_of_it(
         ("/v1/doctor/log", "/v1/doctor/log", {"text": OUT_OF_MEMORY}),
         ("/v1/doctor/log", "/v1/doctor/log", {"text": "KeyError: 'x'"}),
         ("/v1/doctor/log", "/v1/doctor/log", {"text": "all is well"}),
+        ("/v1/race", "/v1/race", RACE),
         ("/v1/machines", "/v1/machines", {"runs": [RUN], "name": "lab"}),
         ("/v1/models/{name}", "/v1/models/gpt2", None),
         ("/v1/accuracy/{source}", "/v1/accuracy/torchtitan", None),

@@ -140,6 +140,9 @@ def test_runs_are_added_to_a_machine_once(client: TestClient) -> None:
         ("doctor/log", {"text": ""}, "text", "at least 1 character"),
         ("doctor/log", {"text": "\0" * 9}, "text", "binary, no log"),
         ("doctor/log", {"text": OUT_OF_MEMORY, "plan": {}}, "plan", "POST /v1/suggest"),
+        ("race", {}, "kind", "kind: is missing"),
+        ("race", {"kind": "race", "plans": []}, "plans", "must have 1 or more items"),
+        ("race", {"kind": "race", "plan": []}, "plan", "did you mean plans?"),
         ("batch", {}, "global_batch_size", "needs global_batch_size, or micro_batch_size"),
         ("batch", {"gpus_per_node": 3, "global_batch_size": 64}, "global_batch_size", "63 or 66"),
         (

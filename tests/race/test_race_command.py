@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from fastapi.testclient import TestClient
 from proof.measured import FOLDER
 from stand_ins import OOM, REQUEST, entrant, steps, write
 
+from api.main import create_app
+from api.settings import Settings
 from planner.cli import cli
 from planner.core.errors import InvalidInputError, UnsupportedError
 from planner.core.units import GIB
@@ -211,3 +214,18 @@ def test_a_model_that_cores_cannot_train_is_made_small() -> None:
     with pytest.raises(InvalidInputError, match="cores") as caught:
         smaller(parse_request(REQUEST))
     assert "calibrate --measure --cpu" in caught.value.hint
+
+
+def test_a_race_is_posted_as_it_was_printed(tmp_path: Path) -> None:
+    printed = race(plans(tmp_path), "--cpu", "--json").stdout
+    with TestClient(create_app(Settings(processes=0))) as client:
+        answer = client.post("/v1/race", json=json.loads(printed)).json()
+    assert answer["winner"] == "ddp"
+    assert [row[0] for row in answer["rows"]] == ["ddp", "zero-1", "zero-3"]
+    assert answer["said"].startswith("ddp is the fastest, 20 % faster than zero-1")
+
+
+def test_jobs_of_a_launcher_are_not_started(tmp_path: Path) -> None:
+    result = race(plans(tmp_path), "--cpu", "--launcher", "slurm")
+    assert isinstance(result.exception, InvalidInputError)
+    assert result.exception.field == "--launcher"

@@ -104,11 +104,13 @@ def _follow(
         now = time.monotonic()
         if now - looked >= _LOOK_SECONDS:
             looked = now
-            seconds = _seconds(_reading(running.text.encode()), entrant)
-            if len(seconds) > steps:
+            reading = _reading(running.text.encode())
+            printed = len(reading.log.values) if reading and reading.log else 0
+            if printed > steps:
                 longest = max(longest, now - last) if steps else 0.0
-                first, last, steps = min(first, now), now, len(seconds)
-            if steps and is_enough(seconds):
+                first, last, steps = min(first, now), now, printed
+            seconds = _seconds(reading, entrant)
+            if seconds and is_enough(seconds):
                 return ""
         patience = max(limits.step_seconds, _PER_STEP * longest)
         if steps and now - last > patience:

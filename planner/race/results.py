@@ -134,7 +134,8 @@ def _sentence(answer: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> 
         else f", {others[0]['name']} {pace}"
     )
     top = best["step"]["high"]
-    unsure = [each["name"] for each in others if top is None or each["step"]["low"] <= top]
+    near = [each for each in others if each["state"] != BEHIND]
+    unsure = [each["name"] for each in near if top is None or each["step"]["low"] <= top]
     return f"{said}; not told from {' and '.join(unsure)}" if unsure else said
 
 
@@ -156,13 +157,15 @@ def _result(plan: Mapping[str, Any], best: float) -> str:
     step = plan["step"]
     if plan["why"] or step is None:
         return f"{plan['state']}: {plan['why']}" if plan["why"] else "not run: no time was left"
-    if plan["state"] == OPEN or not step["high"]:
-        return f"{plan['steps']} steps: not known to 2 %"
+    said = f"{plan['steps']} steps"
+    if plan["state"] == OPEN:
+        return f"{said}: not known to 2 %"
+    if step["seconds"] > best:
+        said = f"{format_percent(step['seconds'] / best - 1)} slower, {said}"
+    if not step["high"]:
+        return said
     width = max(step["high"] - step["seconds"], step["seconds"] - step["low"]) / step["seconds"]
-    slower = (
-        "" if step["seconds"] == best else f"{format_percent(step['seconds'] / best - 1)} slower, "
-    )
-    return f"{slower}{plan['steps']} steps, within {100 * width:.1f} %"
+    return f"{said}, within {100 * width:.1f} %"
 
 
 def progress_line(standing: Standing, seconds: Sequence[float]) -> str:

@@ -58,7 +58,11 @@ def write(folder: Path, script: str, step_seconds: float = 0.12) -> Path:
 def entrant(folder: Path, script: str, **more: Any) -> Entrant:
     """Return such a folder as a plan that is raced."""
     write(folder, script)
-    fields: dict[str, Any] = {"name": folder.name, "target": "torchrun", "planned": read_planned(str(folder))}
+    fields: dict[str, Any] = {
+        "name": folder.name,
+        "target": "torchrun",
+        "planned": read_planned(str(folder)),
+    }
     return Entrant(folder=folder, **(fields | more))
 
 

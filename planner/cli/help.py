@@ -21,7 +21,10 @@ _BESIDE = {
 }
 """A flag that is no input of the form, and the input in whose panel it stands; others are of the output."""
 _USED_MOST = frozenset(
-    {"--batch", "--help", "--help-all", "--json", "--out", "--target", "--verbose"}
+    {
+        *("--batch", "--cpu", "--help", "--help-all", "--json", "--minutes", "--most", "--out"),
+        *("--output", "--target", "--verbose"),
+    }
 )
 """Of those that are no field of a request."""
 

@@ -90,7 +90,8 @@ def _entrants(given: str, flags: dict[str, Any], scratch: Path) -> tuple[Any, An
         return entrants_of_folder(given, flags["most"], scratch), None
     request = build_request(given, flags)
     if flags["on_cpus"]:
-        request = smaller(request)
+        request, copy = smaller(request)
+        say(copy)
     with busy("looking at layouts"):
         return entrants_of_request(request, flags["most"], scratch), request
 

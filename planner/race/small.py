@@ -24,8 +24,10 @@ _SIZES: Mapping[str, int] = {
 _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
-def smaller(request: Request) -> Request:
-    """Return a request for a machine of cores with a model, a batch and sequences that they train; small ones as they are.
+def smaller(request: Request) -> tuple[Request, tuple[str, ...]]:
+    """Return a request for a machine of cores with a model, a batch and sequences that they train, and what is said of it.
+
+    A small model stays as it is.
 
     Raises:
         PlannerError: its machine is none of cores, or there is no such model.
@@ -39,7 +41,7 @@ def smaller(request: Request) -> Request:
         )
     model, _ = load_model(request.model, allow_paths=True)
     if model.parameters <= _MOST_PARAMETERS:
-        return request
+        return request, ()
     config: dict[str, Any] = dict(model.config)
     config |= {name: min(size, config[name]) for name, size in _SIZES.items() if config.get(name)}
     config |= {name: 0 for name in _TOKEN_IDS if config.get(name)}
@@ -54,4 +56,5 @@ def smaller(request: Request) -> Request:
             "precision": "fp32",
         }
     )
-    return request.model_copy(update={"model": config, "recipe": recipe})
+    said = f"{model.name} is too large for cores: a copy of {_LAYERS} layers, {_WIDTH} wide, is run on {_TOKENS} tokens"
+    return request.model_copy(update={"model": config, "recipe": recipe}), (said,)

@@ -19,7 +19,7 @@ def test_two_layouts_are_run_and_the_winner_is_kept(tmp_path: Path) -> None:
     command = [PLANNER, "race", "./tiny", "--cpu", "--machine", machine, "--gpus", "2", "--json"]
     command += ["--framework", "torch", "--target", "torchrun", "--no-compile", "--most", "2"]
     command += ["--loss", "standard", "--seq-len", "64", "--global-batch-size", "8"]
-    command += ["--precision", "fp32", "--minutes", "2", "--out", "best", "-o", "machine.json"]
+    command += ["--precision", "fp32", "--minutes", "5", "--out", "best", "-o", "machine.json"]
     output = run(tmp_path, *command).output()
     answer = json.loads(output[output.index('{\n  "schema_version"') : output.rindex("\n}") + 2])
     ran = [each for each in answer["plans"] if each["step"]]

@@ -30,6 +30,11 @@ _NOTABLE = 0.05
 _JOBS = {
     "finetune": "fine-tuning of all weights",
     "pretrain": "pre-training",
+    "dpo": "DPO of all weights",
+    "orpo": "ORPO of all weights",
+    "simpo": "SimPO of all weights",
+    "reward": "a reward model of all weights",
+    "grpo": "GRPO of all weights",
     None: "training of all weights",
 }
 

@@ -21,3 +21,8 @@ def spelled(path: str, text: str, known: Collection[str] = ()) -> str:
     """
     meant = {plain(name): name for name in known} | read("request", "spellings").get(path, {})
     return str(meant.get(plain(text), text if known else plain(text)))
+
+
+def unplanned(path: str, text: str) -> str:
+    """Return what is said of a field's value that tools have and no plan is made for; "" of any other."""
+    return str(read("request", "unplanned").get(path, {}).get(plain(text), ""))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster
@@ -12,6 +12,9 @@ from planner.domain.model import Model
 from planner.domain.optimizer import Optimizer
 from planner.domain.precision import Precision
 
+JobName: TypeAlias = Literal["finetune", "pretrain", "dpo", "orpo", "simpo", "reward", "grpo"]
+ReferenceModel: TypeAlias = Literal["loaded", "shared", "precomputed", "none"]
+"""Weights of its own, the policy's without its adapters, or what was computed before the run."""
 HALF_BITS, HALF_BYTES = 16, 2
 """Of a number in fp16 or bf16."""
 _FP32_BITS = 32
@@ -57,8 +60,10 @@ class Recipe:
     """Tokens of each target, of an encoder-decoder; None for as many as the sequence has."""
     global_batch_size: int
     """Sequences per optimizer step, over all ranks."""
-    job: Literal["finetune", "pretrain"] | None = None
+    job: JobName | None = None
     """None where nobody says, and its batch or its tokens may be those of either."""
+    reference_model: ReferenceModel | None = None
+    """Where the log-probabilities that preferences are compared with come from; None where the job compares none."""
     precision: str
     fp8_recipe: str | None = None
     """How operands in fp8 are scaled; None where the framework decides, or where there are none."""

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from planner.catalog.fields import words
+from planner.catalog.spellings import unplanned
 from planner.core.errors import MOST_PROBLEMS, InvalidInputError, Problem, did_you_mean
 from planner.core.in_json import in_json
 from planner.domain.dimensions import DIMENSIONS
@@ -98,7 +99,7 @@ def what_is_wrong(detail: Any) -> str:
 def _hint(field: str, detail: Any) -> str:
     """Return the value that was meant, or the object that a lone name stands for."""
     if detail["type"] == "literal_error":
-        return _nearest_value(field, detail)
+        return unplanned(field, str(detail["input"])) or _nearest_value(field, detail)
     if _SAID.get(detail["type"]) in _LIKE:
         return _number_for(field, detail)
     if detail["type"] == "model_type" and isinstance(detail["input"], str) and field in _NAMED_BY:

@@ -21,6 +21,7 @@ from planner.request.assumed import (
 from planner.request.fp8 import check_fp8_recipe
 from planner.request.framework import check_choices, check_experts
 from planner.request.global_batch import global_batch
+from planner.request.post_training import reference_model
 from planner.request.remarks import Assumption
 from planner.request.sections import RecipeRequest, StrategyRequest
 
@@ -74,6 +75,7 @@ def resolve_recipe(
         "optimizer": optimizer,
         "attention": attention,
         "expert_overlap": wanted.expert_parallel_overlap,
+        "reference_model": reference_model(wanted),
         "padding_share": padding_share,
         "training_tokens": training_tokens,
     }

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from planner.catalog.framework_names import as_recorded
+from planner.domain.job import JobName, ReferenceModel
 from planner.domain.strategy import PipelineSchedule
 from planner.domain.topology import LARGEST_TEXT
 from planner.hardware.mixed_gpus import LARGEST_NODE
@@ -88,7 +89,8 @@ class RecipeRequest(WireModel):
     fp8_recipe: Literal["tensorwise", "rowwise", "blockwise", "mxfp8"] | None = None
     fp8_activation_input: bool = False
     optimizer: str | None = Field(default=None, max_length=40)
-    job: Literal["finetune", "pretrain"] | None = None
+    job: JobName | None = None
+    reference_model: ReferenceModel | None = None
     method: Literal["full", "lora", "qlora"] = "full"
     lora: LoraRequest | None = None
     weights_dtype: Literal["config", "fp32"] | None = None

@@ -1,15 +1,16 @@
 """Which job a request means: the training of weights that there are, or of random ones, and for which task."""
 
 from dataclasses import replace
-from typing import Literal
 
 from planner.catalog.batches import fewest_pretraining_tokens, starts_from_random
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.units import format_count
+from planner.domain.job import JobName
 from planner.domain.model import Model
 from planner.models.architectures.heads import has_head
 from planner.request.assumed import assumed_sequence_length
+from planner.request.post_training import POST_TRAINING, post_training_task
 from planner.request.remarks import Assumption
 from planner.request.sections import RecipeRequest, StrategyRequest
 
@@ -22,7 +23,7 @@ _WITHOUT_TASK = ("masked-lm", "none")
 class TrainingJob:
     """What a request means, in the words of `planner.domain.job.Recipe.job`."""
 
-    name: Literal["finetune", "pretrain"] | None
+    name: JobName | None
     task: str = ""
     """That is assumed; "" for the request's, or else the model's own."""
     assumptions: tuple[Assumption, ...] = ()
@@ -46,6 +47,8 @@ def training_job(
     """
     if wanted.job is not None:
         _check(wanted, model)
+        if wanted.job in POST_TRAINING:
+            return TrainingJob(name=wanted.job, task=post_training_task(wanted, model))
         task = _task(wanted, model) if wanted.job == "finetune" else ""
         return TrainingJob(name=wanted.job, task=task, assumptions=_assumed_task(task))
     if wanted.method != "full":
@@ -97,7 +100,7 @@ def _check(wanted: RecipeRequest, model: Model) -> None:
             hint="--job finetune, or --method full",
             field="recipe.job",
         )
-    if wanted.job == "finetune" and not model.is_pretrained and wanted.method == "full":
+    if wanted.job != "pretrain" and not model.is_pretrained and wanted.method == "full":
         raise InvalidInputError(
             f"{model.name[:60]} has no weights to fine-tune: it is a config alone",
             hint="give the model's Hub id or the folder of its weights; or --job pretrain",

@@ -1,0 +1,74 @@
+"""What a job on preferences needs of its model and its method, and where its reference log-probabilities are from."""
+
+from planner.core.errors import InvalidInputError, UnsupportedError
+from planner.domain.job import ReferenceModel
+from planner.domain.model import Model
+from planner.models.architectures.heads import has_head
+from planner.request.sections import RecipeRequest
+
+POST_TRAINING = ("dpo", "orpo", "simpo", "reward", "grpo")
+_PLANNED: tuple[str, ...] = ()
+_SCORES = "sequence-classification"
+
+
+def post_training_task(wanted: RecipeRequest, model: Model) -> str:
+    """Return the task whose head the model has in such a job; "" for its own.
+
+    Raises:
+        PlannerError: the job is not estimated yet, or the model has none of the weights or heads that it needs.
+    """
+    job = str(wanted.job)
+    if job not in _PLANNED:
+        raise UnsupportedError(
+            f"{job} is not planned yet", hint="--job finetune", field="recipe.job"
+        )
+    if model.task not in {"causal-lm", "none", _SCORES}:
+        raise InvalidInputError(
+            f"{job} is of decoders that write text: {model.name[:60]} is trained for {model.task}",
+            hint="--job finetune, or a decoder's id",
+            field="recipe.job",
+        )
+    needed = _SCORES if job == "reward" else "causal-lm"
+    if wanted.task is not None and wanted.task != needed:
+        raise InvalidInputError(
+            f"{job} trains a model for {needed}, not for {wanted.task}",
+            hint="leave task out",
+            field="recipe.task",
+        )
+    if job == "reward" and not has_head(model.model_type, _SCORES):
+        raise InvalidInputError(
+            f"transformers has no head that scores sequences for {model.model_type}",
+            hint="--job dpo, or a model that has one, such as Qwen/Qwen2.5-7B",
+            field="recipe.job",
+        )
+    return _SCORES if job == "reward" else ""
+
+
+def reference_model(wanted: RecipeRequest) -> ReferenceModel | None:
+    """Return where a job's reference log-probabilities come from; None where it has no use for any.
+
+    Source: TRL 1.16, trainer/dpo_trainer.py: a second copy of the weights where nobody says, and the policy with its
+    adapters off where it has some; GRPOConfig, whose beta is 0.
+
+    Raises:
+        InvalidInputError: the job or its method rules out what is said.
+    """
+    said, has_adapters = wanted.reference_model, wanted.method != "full"
+    if wanted.job == "dpo":
+        if said == "none":
+            raise _refused("DPO compares with a reference", "--job simpo or orpo have none")
+        if said == "shared" and not has_adapters:
+            raise _refused(
+                "without adapters the policy is no reference: all its weights are trained",
+                "--reference-model loaded or precomputed, or --method lora",
+            )
+        return said or ("shared" if has_adapters else "loaded")
+    if said in {None, "none"}:
+        return None
+    raise _refused(
+        f"{wanted.job or 'a job on texts'} has no reference model", "leave reference_model out"
+    )
+
+
+def _refused(message: str, hint: str) -> InvalidInputError:
+    return InvalidInputError(message, hint=hint, field="recipe.reference_model")

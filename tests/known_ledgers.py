@@ -228,6 +228,10 @@ JOBS: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
         },
         ({**ZERO_3, **FULL},),
     ),
+    "pairs": (
+        {"model": LLAMA, "gpus": 8, "recipe": {"job": "dpo"}},
+        (ZERO_3, {"data_parallel_replicate_size": 8, **FULL}),
+    ),
     "adapters": (
         {"model": LLAMA, "gpus": 4, "recipe": {"method": "lora"}},
         (

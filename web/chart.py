@@ -33,6 +33,7 @@ _COLOURED = {
     "j": ("tensor_parallel_buffers", "tensor_parallel_exchange", "paged_states"),
     "k": ("pipeline_buffers", "passing_gradients", "arriving_gradients", "pipeline_transfer"),
     "l": ("dummy_weight_gradients", "waiting_gradients", "loss_gradients", "activation_offload"),
+    "o": ("reference_weights", "reference_forward"),
     "m": ("recomputed_gradients", "optimizer_temporaries", "input_gradients", "offload"),
     "n": ("stage_outputs", "gathered_keys_values", "frozen_block_inputs"),
 }

@@ -8,7 +8,7 @@ from planner.catalog.releases import has_own_releases
 from planner.core.frozen import frozen
 from planner.core.units import format_fraction
 from planner.domain.cluster import Provenance
-from planner.domain.job import Job
+from planner.domain.job import OF_PAIRS, Job
 from planner.domain.kinds import kind_of
 from planner.search.candidate import Candidate
 from planner.step_time.doubt import Cause, network_provenance
@@ -79,7 +79,12 @@ def _parts(job: Job, candidate: Candidate, like: Likeness | None) -> Iterator[st
 
 
 def likeness(job: Job, candidate: Candidate) -> Likeness | None:
-    """Return the published runs that are nearest to a layout: of its kind, on its GPU, with its framework."""
+    """Return the published runs that are nearest to a layout: of its kind, on its GPU, with its framework.
+
+    None of them trained on pairs of answers.
+    """
+    if job.recipe.job in OF_PAIRS:
+        return None
     kind = kind_of(job, candidate.strategy)
     return nearest_runs(kind, job.cluster.gpu.name, job.framework.name)
 

@@ -5,11 +5,13 @@ import numpy as np
 from planner.catalog import records
 from planner.catalog.learning_rates import find_recipe, pretraining
 from planner.core.frozen import frozen
+from planner.domain.job import trained_for
 from planner.domain.model import Model
 
 ASSUMED_TOKENS_PER_STEP = 524_288
 """Of a pre-training run: Brown et al., arXiv:2005.14165, table 2.1: 0.5 M tokens for models up to 760M parameters."""
 _PRETRAINING = "pre-training"
+_TRAINING = {"pretrain": _PRETRAINING, "dpo": "DPO", "reward": "reward modelling"}
 _FEWEST_TOKENS_PER_PARAMETER = 0.5
 """Of a pre-training run: 270 G of MT-NLG's 530 G, the fewest of Hoffmann et al., arXiv:2203.15556, table 1."""
 _PRETRAINED_FOR = ("causal-lm", "masked-lm", "none")
@@ -50,7 +52,7 @@ def usual_batch(
     Args:
         model: of what is trained.
         sequence_length: in tokens; some published batches are counted in those.
-        job: "finetune", "pretrain" or None, as `planner.domain.job.Recipe` has it.
+        job: as `planner.domain.job.Recipe` has it.
         has_adapters: whether only adapters are trained.
         training_tokens: of the whole run; 0 where nobody says.
 
@@ -59,8 +61,8 @@ def usual_batch(
     """
     is_short = 0 < training_tokens < fewest_pretraining_tokens(model)
     is_tuned = model.is_pretrained and (is_short or model.task not in _PRETRAINED_FOR)
-    if has_adapters or job == "finetune" or (not job and is_tuned):
-        return tuning_batch(model, sequence_length, has_adapters=has_adapters)
+    if has_adapters or job not in {None, "pretrain"} or (not job and is_tuned):
+        return tuning_batch(model, sequence_length, has_adapters=has_adapters, job=job)
     if model.task in {"causal-lm", "none"}:
         return UsualBatch(
             smallest=ASSUMED_TOKENS_PER_STEP / sequence_length,
@@ -69,7 +71,7 @@ def usual_batch(
             training=_PRETRAINING,
         )
     # A masked model's weights are pre-trained further.
-    return _published(model, sequence_length, _PRETRAINING, is_pretrained=model.is_pretrained)
+    return _published(model, sequence_length, "pretrain", is_pretrained=model.is_pretrained)
 
 
 def fewest_pretraining_tokens(model: Model) -> float:
@@ -89,36 +91,36 @@ def starts_from_random(model: Model, training_tokens: float) -> bool:
     )
 
 
-def tuning_batch(model: Model, sequence_length: int, *, has_adapters: bool = False) -> UsualBatch:
+def tuning_batch(
+    model: Model, sequence_length: int, *, has_adapters: bool = False, job: str | None = None
+) -> UsualBatch:
     """Return the batch that published runs took which tuned such weights, or adapters beside them."""
-    training = "LoRA fine-tuning" if has_adapters else "fine-tuning"
-    return _published(
-        model, sequence_length, training, is_pretrained=True, has_adapters=has_adapters
-    )
+    return _published(model, sequence_length, job, is_pretrained=True, has_adapters=has_adapters)
 
 
 def _published(
     model: Model,
     sequence_length: int,
-    training: str,
+    job: str | None,
     *,
     is_pretrained: bool,
     has_adapters: bool = False,
 ) -> UsualBatch:
     is_headless_image_model = model.reads_images and model.task == "none"
     recipe = find_recipe(
-        task="image-classification" if is_headless_image_model else model.task,
+        task="image-classification" if is_headless_image_model else trained_for(job, model.task),
         model_type=model.model_type,
         is_pretrained=is_pretrained,
         has_adapters=has_adapters,
         parameters=model.parameters,
     )
     smallest, largest = recipe.sequences(sequence_length)
+    training = _TRAINING.get(trained_for(job, str(job)), "fine-tuning")
     return UsualBatch(
         smallest=smallest,
         largest=largest,
         sequence_length=sequence_length,
-        training=training,
+        training=f"LoRA {training}" if has_adapters else training,
         is_of_adapters=has_adapters,
     )
 

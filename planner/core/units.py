@@ -135,9 +135,9 @@ def format_sequences(amount: SupportsFloat) -> str:
     return _counted(amount, "sequence", "sequences")
 
 
-def format_samples(amount: SupportsFloat, *, are_images: bool) -> str:
-    """Show a number of what a step trains on: 512 sequences, or 512 images."""
-    return _counted(amount, "image", "images") if are_images else format_sequences(amount)
+def format_samples(amount: SupportsFloat, sample: str) -> str:
+    """Show a number of what a step trains on, as `planner.domain.job.Job.sample` has it: 512 pairs."""
+    return _counted(amount, sample, f"{sample}s")
 
 
 def format_steps(amount: SupportsFloat) -> str:

@@ -88,6 +88,8 @@ class Loss:
 
     chunk_tokens: int = 0
     """Tokens whose logits exist at once; 0 where a number of chunks decides."""
+    chunk_columns: int = 0
+    """Words of the vocabulary whose logits exist at once; 0 for all of it."""
     num_chunks: int = 0
     """Pieces that a micro-batch is cut into; 0: so many that a piece's logits take no more than all hidden states."""
     loss_bytes_per_logit: tuple[float, float]
@@ -96,6 +98,8 @@ class Loss:
     """The logits alone are there, no copy in fp32."""
     keeps_gradients: bool = False
     """Forward computes the gradients of the hidden states and of the head, and keeps them."""
+    sums_in_fp32: bool = False
+    """Backward adds the gradients of the hidden states and of the head up in fp32, whole."""
     repeats_head: bool = False
     """Backward multiplies by the head's weights again."""
     moved_bytes_per_logit: float

@@ -15,6 +15,11 @@ from planner.domain.precision import Precision
 JobName: TypeAlias = Literal["finetune", "pretrain", "dpo", "orpo", "simpo", "reward", "grpo"]
 ReferenceModel: TypeAlias = Literal["loaded", "shared", "precomputed", "none"]
 """Weights of its own, the policy's without its adapters, or what was computed before the run."""
+LOG_PROBABILITIES = "log-probabilities"
+"""Of `Framework.losses`: what trainers of preferences have in place of a cross-entropy in chunks."""
+COMPARES_TEXTS = ("dpo", "orpo", "simpo")
+OF_PAIRS = (*COMPARES_TEXTS, "reward")
+"""Jobs whose samples are a chosen answer and a rejected one, which run as two sequences."""
 HALF_BITS, HALF_BYTES = 16, 2
 """Of a number in fp16 or bf16."""
 _FP32_BITS = 32
@@ -59,7 +64,7 @@ class Recipe:
     target_length: int | None = None
     """Tokens of each target, of an encoder-decoder; None for as many as the sequence has."""
     global_batch_size: int
-    """Sequences per optimizer step, over all ranks."""
+    """Samples per optimizer step, over all ranks: sequences, or pairs of them."""
     job: JobName | None = None
     """None where nobody says, and its batch or its tokens may be those of either."""
     reference_model: ReferenceModel | None = None
@@ -94,6 +99,21 @@ class Recipe:
     """Of the tokens of a step, those that are padding: computed, and nothing is learned of them."""
     training_tokens: int = 0
     """Of the whole run, without padding; 0 where it was not said."""
+
+    @property
+    def sequences_per_sample(self) -> int:
+        """Return how many sequences a sample is: of a pair both, one behind the other in the same forward."""
+        return 2 if self.job in OF_PAIRS else 1
+
+    @property
+    def compares_log_probabilities(self) -> bool:
+        """Return whether each answer's tokens are scored in place of a cross-entropy."""
+        return self.job in COMPARES_TEXTS
+
+    @property
+    def runs_reference(self) -> bool:
+        """Return whether each micro-batch runs forward through a reference too."""
+        return self.reference_model in {"loaded", "shared"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +155,8 @@ class Job:
     @property
     def loss(self) -> Loss | None:
         """Return how the framework computes a loss that does not hold all logits; None: the standard one."""
-        return self.framework.losses.get(self.recipe.loss)
+        is_scored = self.recipe.compares_log_probabilities and self.recipe.loss != "standard"
+        return self.framework.losses.get(LOG_PROBABILITIES if is_scored else self.recipe.loss)
 
     @cached_property
     def fp8_recipe(self) -> Fp8Recipe | None:
@@ -172,12 +193,32 @@ class Job:
     @property
     def tokens_per_step(self) -> int:
         """Return the tokens of one optimizer step, padding among them."""
-        return self.recipe.global_batch_size * self.recipe.sequence_length
+        sequences = self.recipe.global_batch_size * self.recipe.sequences_per_sample
+        return sequences * self.recipe.sequence_length
+
+    @property
+    def sample(self) -> str:
+        """Return what a sample of a step is called: "sequence", "image" or "pair"."""
+        return sample_of(self.recipe.job, reads_images=self.model.reads_images)
 
     @property
     def text_tokens_per_step(self) -> float:
         """Return the tokens of one optimizer step that are no padding."""
         return self.tokens_per_step * (1.0 - self.recipe.padding_share)
+
+
+def sample_of(job: str | None, *, reads_images: bool) -> str:
+    """Return what a sample of a job is called."""
+    if job in OF_PAIRS:
+        return "pair"
+    return "image" if reads_images else "sequence"
+
+
+def trained_for(job: str | None, task: str) -> str:
+    """Return what published runs of a kind trained for: their job on preferences, else the model's task."""
+    if job in COMPARES_TEXTS:
+        return "dpo"
+    return "reward" if job == "reward" else task
 
 
 def _beside_frozen(precision: Precision, lora: Lora, *, normalises_in_fp32: bool) -> Precision:

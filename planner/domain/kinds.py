@@ -39,7 +39,7 @@ def conditions(job: Job, s: Strategy) -> tuple[tuple[Kind, Truth], ...]:
         (Kind.OFFLOAD, s.offloads_optimizer),
         (Kind.ADAPTERS, job.recipe.lora is not None),
         (Kind.VISION, model.reads_images),
-        (Kind.ENCODERS, not model.is_decoder),
+        (Kind.ENCODERS, not model.has_trunk_of_decoder),
         (Kind.MIXTURES_ACROSS_NODES, model.has_experts & (dealt > job.cluster.joined_gpus)),
         (Kind.MIXTURES, model.has_experts),
         (Kind.RECURRENCES, has_scans),

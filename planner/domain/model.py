@@ -328,6 +328,12 @@ class Model:
         return self.task == "causal-lm"
 
     @property
+    def has_trunk_of_decoder(self) -> bool:
+        """Return whether it is such a model, or one that scores sequences on the same trunk."""
+        is_causal = all(part.attention is None or part.attention.is_causal for part in self.blocks)
+        return self.is_decoder or (self.task == "sequence-classification" and is_causal)
+
+    @property
     def has_experts(self) -> bool:
         """Return whether a router picks some of several experts for each token."""
         return any(layer.num_experts > 1 for part in self.parts for layer in part.linears)

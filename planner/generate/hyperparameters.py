@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from planner.catalog.learning_rates import beside_adamw, find_recipe
 from planner.core.frozen import frozen
+from planner.domain.job import trained_for
 from planner.generate.run_spec import RunSpec
 from planner.targets.common import loads_weights
 
@@ -29,7 +30,7 @@ class Hyperparameters:
 def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters:
     """Return the settings for a plan, or for its batch times a factor; the rate in two digits."""
     recipe = find_recipe(
-        task=spec.task,
+        task=trained_for(spec.job, spec.task),
         model_type=str(spec.model_config.get("model_type", "")),
         is_pretrained=starts_from_weights(spec),
         has_adapters=spec.adapters is not None,

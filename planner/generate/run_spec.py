@@ -65,6 +65,10 @@ class RunSpec(Layout):
     task: str
     """`causal-lm`, `masked-lm`, `seq2seq-lm`, `sequence-classification`, `token-classification`,
     `image-classification` or `automatic-speech-recognition`."""
+    job: str | None = None
+    """As `planner.domain.job.Recipe.job`; of jobs on pairs the batches count those."""
+    reference_model: str | None = None
+    """`loaded`, `shared` or `precomputed`; None where nothing is compared with one."""
     has_experts: bool = False
     framework: str = "torch"
     """What the estimates hold for: a name of data/frameworks."""

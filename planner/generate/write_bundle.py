@@ -113,6 +113,8 @@ def _run_spec(plan: Plan) -> RunSpec:
         parameters=job.model.parameters,
         is_pretrained=job.model.is_pretrained,
         task=job.model.task,
+        job=recipe.job,
+        reference_model=recipe.reference_model,
         framework=job.framework.name,
         nodes=job.cluster.nodes,
         gpus_per_node=job.cluster.gpus_per_node,

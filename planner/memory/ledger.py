@@ -43,6 +43,7 @@ from planner.memory.pipeline import (
     stage_outputs,
     waiting_gradients,
 )
+from planner.memory.reference import reference_forward, reference_weights
 from planner.memory.room import states_on_card
 from planner.memory.sharding_buffers import communication_buffers, framework_and_context
 from planner.parallel import adapters, frozen_weights, partition
@@ -171,6 +172,11 @@ def phased_terms(job: Job, s: Strategy, stage: Stage) -> tuple[PhasedTerm, ...]:
             phased = (*phased, activations.frozen_block_inputs(job, s, stage))
     if job.loss is not None:
         phased = (*phased, loss.loss_gradients(job, s, stage))
+    if job.recipe.runs_reference:
+        phased = (
+            *phased,
+            *(each(job, s, stage) for each in (reference_weights, reference_forward)),
+        )
     return phased
 
 

@@ -42,7 +42,9 @@ def logits_and_loss(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     has_loss = stage.is_last * (1.0 if job.model.has_token_loss else 0.0)
     split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
     own = job.loss
-    logits = count(has_loss * logits_tokens(job, s) * job.model.vocab_size / split, "logits")
+    columns = (own.chunk_columns if own else 0) or job.model.vocab_size
+    wide = min(columns, job.model.vocab_size)
+    logits = count(has_loss * logits_tokens(job, s) * wide / split, "logits")
     forward, backward = _loss_bytes_per_logit(job, s)
     in_fp32 = 2 * forward if own and own.in_compute_dtype else forward - 2.0
     kept = by_numerics(job, s, lambda n: in_fp32 if n == Numerics.FP32 else forward)
@@ -66,9 +68,13 @@ def logits_and_loss(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         loss=logits * bytes_each(backward + returned) + waiting,
         last_block=held,
         first_block=held,
-        note="" if own is None else f"the {job.recipe.loss} loss never holds all of them",
+        note="" if own is None else f"the {_loss_name(job)} loss never holds all of them",
         source=(own or job.framework.activations).source,
     )
+
+
+def _loss_name(job: Job) -> str:
+    return str(job.recipe.job) if job.recipe.compares_log_probabilities else job.recipe.loss
 
 
 def _loss_bytes_per_logit(job: Job, s: Strategy) -> tuple[Amount, Amount]:
@@ -89,7 +95,8 @@ def _loss_bytes_per_logit(job: Job, s: Strategy) -> tuple[Amount, Amount]:
 def loss_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     """Gradients that a loss in chunks gathers chunk by chunk: of the head, and of the hidden states.
 
-        bytes = g * V * H in the loss's backward; g * (V + T) * H from forward on where that computes them
+        bytes = g * V * H in the loss's backward, g * (V + T) * H where it adds them up in fp32;
+        g * (V + T) * H from forward on where that computes them
 
     V divided by t where the framework splits the loss by vocabulary, 0 beside frozen weights. Notation: g
     bytes of an element; H hidden size.
@@ -100,11 +107,12 @@ def loss_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     if own is None or not (own.keeps_gradients or own.repeats_head):
         return always("loss_gradients", NOTHING, job.framework.activations.source)
     split = s.tensor_parallel_size if job.framework.activations.splits_loss else 1
-    each = bytes_each(by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else 2.0))
+    in_16_bit = 4.0 if own.sums_in_fp32 else 2.0
+    each = bytes_each(by_numerics(job, s, lambda n: 4.0 if n == Numerics.FP32 else in_16_bit))
     has_loss = stage.is_last * (1.0 if job.model.has_token_loss else 0.0)
     trained = 0.0 if job.recipe.lora else 1.0
     rows: Expression = count(trained * has_loss * job.model.vocab_size / split, "rows of the head")
-    if own.keeps_gradients:
+    if own.keeps_gradients or own.sums_in_fp32:
         rows = rows + count(has_loss * tokens(job, s), "tokens")
     gathered = rows * count(job.model.hidden_size, "wide") * each
     return PhasedTerm(

@@ -1,7 +1,7 @@
 """What a micro-batch leaves of a part for backward, and in which numerics it runs. Bytes per rank.
 
 Notation: T = micro_batch_size * sequence_length / context_parallel_size tokens of a micro-batch on
-a rank; t tensor parallel size; q = t under sequence parallelism, else 1.
+a rank, of pairs twice that; t tensor parallel size; q = t under sequence parallelism, else 1.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,8 @@ _FP8_OF_HALF = 0.5
 
 def tokens(job: Job, s: Strategy) -> Amount:
     """Return T, the tokens of a micro-batch that a rank sees."""
-    return s.micro_batch_size * job.recipe.sequence_length / s.context_parallel_size
+    length = job.recipe.sequences_per_sample * job.recipe.sequence_length
+    return s.micro_batch_size * length / s.context_parallel_size
 
 
 def part_tokens(job: Job, s: Strategy, part: Part) -> Amount:

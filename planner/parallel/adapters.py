@@ -70,7 +70,7 @@ def find_targets(
         UnsupportedError: the model is no decoder, or an expert was named.
         InvalidInputError: the model has no linear of a name.
     """
-    if not model.is_decoder:
+    if not model.has_trunk_of_decoder:
         raise UnsupportedError(
             f"adapters beside {model.name} ({model.model_type}) are not estimated yet",
             hint="decoder-only language models are, with the head that predicts tokens",

@@ -75,7 +75,7 @@ def batch_text(job: Job, s: Layout) -> str:
     at_once = f"{micro_batch:,} at a time"
     said = [where] if ranks > 1 else []
     said += [at_once] if micro_batch < each else []
-    batch = format_samples(each * ranks, are_images=job.model.reads_images)
+    batch = format_samples(each * ranks, job.sample)
     return f"{batch} per step ({', '.join(said)})" if said else f"{batch} per step"
 
 

@@ -46,6 +46,12 @@ FAMILY_NAMES = {
 
 _FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 _ASIDE = re.compile(r" \([^()]*\)")
+_OF_PAIRS = {
+    "dpo": "DPO of ",
+    "orpo": "ORPO of ",
+    "simpo": "SimPO of ",
+    "reward": "a reward model of ",
+}
 _EITHER = {"recipe.job": "--job pretrain or finetune"}
 """Flags whose values are worth the words, where one was assumed."""
 
@@ -85,12 +91,12 @@ def stack_text(job: Job) -> str:
 
 
 def subject(job: Job) -> str:
-    """Return what is trained: the model, or adapters beside it."""
-    lora = job.recipe.lora
+    """Return what is trained: the model, or adapters beside it; before it what on, where that is pairs."""
+    lora, of_pairs = job.recipe.lora, _OF_PAIRS.get(str(job.recipe.job), "")
     if lora is None:
-        return job.model.name
+        return f"{of_pairs}{job.model.name}"
     base = f" beside {lora.base_bits}-bit weights" if lora.is_quantised else ""
-    return f"LoRA adapters of rank {lora.rank}{base} of {job.model.name}"
+    return f"{of_pairs}LoRA adapters of rank {lora.rank}{base} of {job.model.name}"
 
 
 def cluster_text(job: Job) -> str:
@@ -106,7 +112,7 @@ def layout_text(strategy: Layout, job: Job) -> str:
     ranks = strategy.data_parallel_size
     name = ", ".join(techniques(strategy, job.framework)) or "no parallelism"
     micro_batch, steps = strategy.micro_batch_size, strategy.gradient_accumulation_steps
-    batch = format_samples(micro_batch * steps * ranks, are_images=job.model.reads_images)
+    batch = format_samples(micro_batch * steps * ranks, job.sample)
     return (
         f"{name}, micro-batch {micro_batch} x {steps} accumulation x {format_ranks(ranks)}"
         f" = {batch} per step"

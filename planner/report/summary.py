@@ -62,7 +62,7 @@ def chips(job: Job, candidate: Candidate) -> tuple[str, ...]:
     cluster, recipe, s = job.cluster, job.recipe, candidate.strategy
     nodes = f"{cluster.nodes:,} nodes of " if cluster.nodes > 1 else ""
     are_images = job.model.reads_images
-    batch = format_samples(recipe.global_batch_size, are_images=are_images)
+    batch = format_samples(recipe.global_batch_size, job.sample)
     length = "" if are_images else f" of {recipe.sequence_length:,} tokens"
     steps = s.gradient_accumulation_steps
     return (

@@ -6,7 +6,7 @@ from typing import Literal
 
 from planner.domain.cluster import Gpu
 from planner.domain.framework import Framework
-from planner.domain.job import Job
+from planner.domain.job import OF_PAIRS, Job
 from planner.domain.model import Model
 from planner.request.remarks import Assumption
 from planner.targets.common import is_without_attention
@@ -14,20 +14,24 @@ from planner.targets.common import is_without_attention
 ASSUMED_SEQUENCE_LENGTH = 4096
 """At most; a model with fewer positions gets as many as it has."""
 
+_PAIRS_LENGTH = 1024
+"""Of a prompt with one answer; source: TRL 1.16, max_length of DPOConfig and RewardConfig."""
 _CHOICES = ("precision", "optimizer", "attention")
 """What custom decides of a recipe."""
 
 
-def assumed_sequence_length(model: Model, pieces: int) -> int:
-    """Return the tokens of a sequence: as many as the model has positions, of text up to 4,096.
+def assumed_sequence_length(model: Model, pieces: int, job: str | None = None) -> int:
+    """Return the tokens of a sequence: as many as the model has positions, of text up to 4,096, of pairs up to 1,024.
 
     Args:
         model: of what is trained.
         pieces: what the request divides a sequence into; the length is a multiple of it.
+        job: as a request has it.
     """
     if model.reads_images:
         return model.max_position_embeddings
-    longest = min(model.max_position_embeddings, ASSUMED_SEQUENCE_LENGTH)
+    most = _PAIRS_LENGTH if job in OF_PAIRS else ASSUMED_SEQUENCE_LENGTH
+    longest = min(model.max_position_embeddings, most)
     return max(pieces, longest // pieces * pieces) if model.is_decoder else longest
 
 

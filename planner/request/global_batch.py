@@ -7,6 +7,7 @@ from planner.core.errors import InvalidInputError
 from planner.core.units import format_ranks, format_samples
 from planner.domain.cluster import Cluster
 from planner.domain.dimensions import DIMENSIONS
+from planner.domain.job import sample_of
 from planner.domain.model import Model
 from planner.domain.strategy import divisors
 from planner.request.remarks import Assumption
@@ -53,7 +54,7 @@ def global_batch(
         each = "one per GPU" if ranks * at_once == world_size else f"as {format_ranks(ranks)} need"
         is_needed = batch == ranks * at_once > math.ceil(usual.largest)
         why = _needed(usual, each) if is_needed else _as_usual(batch, usual)
-    size = format_samples(batch, are_images=model.reads_images)
+    size = format_samples(batch, sample_of(wanted.job, reads_images=model.reads_images))
     size += "" if model.reads_images else f" ({batch * usual.sequence_length:,} tokens)"
     text = f"{size} per step{why}"
     return batch, [Assumption(text=text, field="recipe.global_batch_size")]

@@ -1,14 +1,17 @@
 """What a job on preferences needs of its model and its method, and where its reference log-probabilities are from."""
 
 from planner.core.errors import InvalidInputError, UnsupportedError
-from planner.domain.job import ReferenceModel
+from planner.domain.job import OF_PAIRS, ReferenceModel
 from planner.domain.model import Model
 from planner.models.architectures.heads import has_head
 from planner.request.sections import RecipeRequest
 
 POST_TRAINING = ("dpo", "orpo", "simpo", "reward", "grpo")
-_PLANNED: tuple[str, ...] = ()
+_PLANNED = OF_PAIRS
 _SCORES = "sequence-classification"
+
+
+_TRAINS_PAIRS = ("torch", "accelerate", "deepspeed")
 
 
 def post_training_task(wanted: RecipeRequest, model: Model) -> str:
@@ -21,6 +24,12 @@ def post_training_task(wanted: RecipeRequest, model: Model) -> str:
     if job not in _PLANNED:
         raise UnsupportedError(
             f"{job} is not planned yet", hint="--job finetune", field="recipe.job"
+        )
+    if wanted.framework not in _TRAINS_PAIRS:
+        raise UnsupportedError(
+            f"{job} is estimated as TRL trains it, on torch or DeepSpeed, not {wanted.framework[:40]}",
+            hint="--framework torch, or deepspeed",
+            field="recipe.framework",
         )
     if model.task not in {"causal-lm", "none", _SCORES}:
         raise InvalidInputError(

@@ -7,7 +7,7 @@ from planner.catalog.batches import usual_batch
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Gpu
 from planner.domain.framework import Framework
-from planner.domain.job import Recipe
+from planner.domain.job import OF_PAIRS, Recipe
 from planner.domain.kept import GATED
 from planner.domain.model import Model
 from planner.request.assumed import (
@@ -47,12 +47,13 @@ def resolve_recipe(
         PlannerError: what is asked contradicts itself or the model, or the batch does not split.
     """
     sequence_length, assumptions = _sequence_length(wanted, strategy, model)
+    sample_tokens = sequence_length * (2 if wanted.job in OF_PAIRS else 1)
     _check_target(wanted.target_length, model)
     padding_share, padding = _padding_share(wanted)
-    training_tokens = _training_tokens(wanted, sequence_length * (1 - padding_share))
+    training_tokens = _training_tokens(wanted, sample_tokens * (1 - padding_share))
     usual = usual_batch(
         model,
-        sequence_length=sequence_length,
+        sequence_length=sample_tokens,
         job=wanted.job,
         has_adapters=wanted.method != "full",
         training_tokens=training_tokens,
@@ -76,11 +77,18 @@ def resolve_recipe(
         "attention": attention,
         "expert_overlap": wanted.expert_parallel_overlap,
         "reference_model": reference_model(wanted),
+        "loss": _loss(wanted),
         "padding_share": padding_share,
         "training_tokens": training_tokens,
     }
     recipe = Recipe(**{name: getattr(wanted, name) for name in _CARRIED} | resolved)
     return recipe, assumptions
+
+
+def _loss(wanted: RecipeRequest) -> str:
+    """Return the loss: as said, or that of TRL's DPO, which never holds all logits."""
+    is_open = "loss" not in wanted.model_fields_set
+    return "chunked" if is_open and wanted.job == "dpo" else wanted.loss
 
 
 def with_usual_loss(
@@ -102,6 +110,7 @@ def check_recipe(recipe: Recipe, model: Model, framework: Framework, gpu: Gpu) -
     check_fp8_recipe(recipe.fp8_recipe, recipe.precision, framework, gpu)
     check_experts(model, dispatch=recipe.expert_dispatch, is_overlapped=recipe.expert_overlap)
     _check_loss(recipe.loss, model, framework)
+    _check_loss_of_pairs(recipe)
     _check_step_in_backward(recipe, framework)
     _check_activation_input(recipe, model, framework)
 
@@ -147,6 +156,21 @@ def _check_loss(loss: str, model: Model, framework: Framework) -> None:
         )
 
 
+def _check_loss_of_pairs(recipe: Recipe) -> None:
+    """Refuse a loss that no trainer of pairs has.
+
+    Source: TRL 1.16: DPOTrainer scores answers in tiles, where its releases before held all logits; experimental
+    CPOTrainer (SimPO too) and ORPOTrainer hold them.
+    """
+    known = ("chunked", "standard") if recipe.job == "dpo" else ("standard",)
+    if recipe.compares_log_probabilities and recipe.loss not in known:
+        raise InvalidInputError(
+            f"{recipe.job} is not trained with a {recipe.loss} loss",
+            hint=f"--loss {' or '.join(known)}",
+            field="recipe.loss",
+        )
+
+
 def _check_step_in_backward(recipe: Recipe, framework: Framework) -> None:
     """Refuse to step inside backward where gradients stay whole all the same, or need a look at all of them.
 
@@ -175,7 +199,7 @@ def _sequence_length(
 ) -> tuple[int, list[Assumption]]:
     length = wanted.sequence_length
     pieces = strategy.context_parallel_size if strategy else 1
-    assumed = assumed_sequence_length(model, pieces)
+    assumed = assumed_sequence_length(model, pieces, wanted.job)
     if model.reads_images:
         _check_images(length, assumed, model)
         return assumed, []

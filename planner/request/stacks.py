@@ -8,7 +8,7 @@ from planner.catalog import records
 from planner.catalog.choice import prices
 from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
 from planner.domain.framework import Framework
-from planner.domain.job import Job
+from planner.domain.job import OF_PAIRS, Job
 from planner.request.remarks import Assumption
 from planner.request.schema import Request, Resolved, resolve
 from planner.targets import targets_of, writes_any
@@ -100,12 +100,13 @@ def _stacks(request: Request, own: Resolved) -> Iterator[tuple[Framework, bool, 
 def _compiled(request: Request, framework: Framework) -> tuple[bool, ...]:
     if "compile" in request.recipe.model_fields_set:
         return (request.recipe.compile,)
-    return (False, True) if framework.compile.is_estimated else (False,)
+    is_open = framework.compile.is_estimated and request.recipe.job not in OF_PAIRS
+    return (False, True) if is_open else (False,)
 
 
 def _losses(request: Request, own: Resolved, framework: Framework) -> tuple[str, ...]:
     if "loss" in request.recipe.model_fields_set:
         return (request.recipe.loss,)
-    if not own.job.model.has_token_loss:
-        return (STANDARD_LOSS,)
+    if not own.job.model.has_token_loss or own.job.recipe.job in OF_PAIRS:
+        return (own.job.recipe.loss,)
     return framework.capabilities.losses

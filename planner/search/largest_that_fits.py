@@ -12,7 +12,7 @@ import numpy as np
 from planner.core.errors import Remedy
 from planner.core.frozen import frozen
 from planner.core.term import Column
-from planner.core.units import format_bytes, format_seconds, format_sequences
+from planner.core.units import format_bytes, format_samples, format_seconds
 from planner.domain.cluster import Cluster, Link
 from planner.domain.job import Job, Lora
 from planner.domain.optimizer import ADAMW
@@ -206,7 +206,7 @@ def cost_of(job: Job, best: Candidate) -> str:
     return (
         f"{offloaded} in {format_bytes(best.memory.reserved_bytes)} of each GPU,"
         f" {format_seconds(best.step_time.step_seconds)} a step of"
-        f" {format_sequences(job.recipe.global_batch_size)}"
+        f" {format_samples(job.recipe.global_batch_size, job.sample)}"
     )
 
 

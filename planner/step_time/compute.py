@@ -282,7 +282,7 @@ def expert_biases(job: Job, s: Strategy, part: Part) -> tuple[Amount, Amount]:
 def training_flops_per_token(job: Job) -> float:
     """Return the FLOPs of forward and backward per token of the sequence, as far as they are computed.
 
-        3 F;  beside frozen weights 2 F + A + 6 r
+        3 F;  beside frozen weights 2 F + A + 6 r;  F more where a reference runs too
 
     Notation: F forward's FLOPs, A those of attention's scores among them, which have no weights; r the
     adapters' parameters. Backward of a frozen matmul computes the inputs' gradients alone.
@@ -291,14 +291,15 @@ def training_flops_per_token(job: Job) -> float:
     """
     length, model = job.recipe.sequence_length, job.model
     forward = model.flops_per_token(length)
+    reference = forward if job.recipe.runs_reference else 0.0
     if job.recipe.lora is None:
-        return 3 * forward
+        return 3 * forward + reference
     scores = sum(
         part.count * part.mixing_flops_per_token(length) * part.tokens(length)
         for part in model.parts
     )
     adapters = sum(part.count * adapter_parameters(job, part) for part in model.parts)
-    return 2 * forward + scores / length + 6 * adapters
+    return 2 * forward + scores / length + 6 * adapters + reference
 
 
 def weight_gradients(job: Job, s: Strategy, part: Part, forward: Amount) -> Amount:

@@ -109,8 +109,7 @@ def gather(
     Source: ZeRO, arXiv:1910.02054, section 7; fully_shard prefetches one block ahead.
     """
     once = communication.gather_parameters(job, s, stage)
-    first = once / pieces.blocks_of(stage)
-    in_forward = np.maximum(first, once - _hidden(job, forward))
+    in_forward = _beside_forward(job, stage, once, forward)
     in_backward = np.maximum(0.0, once - _hidden(job, backward))
     each = in_forward + np.where(s.gathers_twice, in_backward, 0.0)
     is_gathered = gathers_parameters(job, s)
@@ -121,6 +120,18 @@ def gather(
         seconds=np.where(is_gathered, np.where(s.gathers_twice, 2 * once, once), after_step),
         exposed=np.where(is_gathered, each, after_step),
     )
+
+
+def gathered_in_forward(job: Job, s: Strategy, stage: Stage, forward: Amount) -> Amount:
+    """Return the seconds by which gathering parameters holds up one forward; 0 where they are whole."""
+    once = communication.gather_parameters(job, s, stage)
+    return np.where(gathers_parameters(job, s), _beside_forward(job, stage, once, forward), 0.0)
+
+
+def _beside_forward(job: Job, stage: Stage, once: Amount, forward: Amount) -> Amount:
+    first = once / pieces.blocks_of(stage)
+    exposed: Amount = np.maximum(first, once - _hidden(job, forward))
+    return exposed
 
 
 def _broadcasts(job: Job, s: Strategy) -> Amount:

@@ -40,7 +40,12 @@ class Cause(StrEnum):
     KIND = "kind"
 
 
-_COMPUTED = (StepTerm.FORWARD, StepTerm.BACKWARD, StepTerm.PIPELINE_BUBBLE)
+_COMPUTED = (
+    StepTerm.FORWARD,
+    StepTerm.BACKWARD,
+    StepTerm.REFERENCE_FORWARD,
+    StepTerm.PIPELINE_BUBBLE,
+)
 _OFFLOADED = (StepTerm.OFFLOAD, StepTerm.ACTIVATION_OFFLOAD)
 
 

@@ -28,6 +28,7 @@ from planner.core.term import (
 )
 from planner.domain.job import Job
 from planner.domain.strategy import Strategy, Table
+from planner.parallel.partition import Stage
 from planner.step_time import (
     communication,
     compute,
@@ -36,6 +37,7 @@ from planner.step_time import (
     offload,
     optimizer,
     pipeline,
+    reference,
 )
 from planner.step_time.doubt import Cause
 from planner.step_time.micro_batch import (
@@ -87,6 +89,7 @@ def estimate_step_time(job: Job, s: Strategy) -> StepTime:
     terms = (
         _computed(job, s, slowest, StepTerm.FORWARD, FORWARD),
         _computed(job, s, slowest, StepTerm.BACKWARD, BACKWARD),
+        *_of_reference(job, s, stage, slowest),
         *_model_parallel(job, s, slowest),
         *pipeline.terms(job, s, whole, slowest),
         data_parallel.reduction_term(job, s, reduced),
@@ -133,6 +136,11 @@ def _computed(job: Job, s: Strategy, slowest: MicroBatch, name: str, kinds: rang
         parts=parts,
         source=source,
     )
+
+
+def _of_reference(job: Job, s: Strategy, stage: Stage, slowest: MicroBatch) -> tuple[Term, ...]:
+    has_one = job.recipe.runs_reference
+    return (reference.forward_term(job, s, stage, slowest),) if has_one else ()
 
 
 def _model_parallel(job: Job, s: Strategy, slowest: MicroBatch) -> tuple[Term, ...]:

@@ -42,7 +42,7 @@ def data_parallel_step(job: Job, s: Layout) -> tuple[Term, ...]:
             field="strategy",
         )
     computed = tuple(t for t in estimate_step_time(job, s).terms if t.name not in _OF_DDP)
-    tokens = s.micro_batch_size * job.recipe.sequence_length
+    tokens = s.micro_batch_size * job.recipe.sequences_per_sample * job.recipe.sequence_length
     parameters = job.model.parameters
     sizes = (
         _TOKEN_BYTES * tokens,

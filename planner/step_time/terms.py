@@ -8,6 +8,7 @@ class StepTerm(StrEnum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
+    REFERENCE_FORWARD = "reference_forward"
     TENSOR_EXCHANGE = "tensor_parallel_exchange"
     CONTEXT_EXCHANGE = "context_parallel_exchange"
     EXPERT_EXCHANGE = "expert_parallel_exchange"

@@ -21,6 +21,7 @@ from planner.targets import (
     llama_factory,
     megatron,
     nanotron,
+    post_training,
     stored_weights,
     torchrun,
     torchtitan,
@@ -203,6 +204,7 @@ def _first(job: Job, layout: Layout, target: str) -> Breach | None:
 def _judged(job: Job, s: Strategy, target: str) -> tuple[Breach, ...]:
     return (
         *common.judge(job),
+        post_training.files(job, target),
         common.for_vendor(job, target),
         *stored_weights.judge(job, s),
         *JUDGES[target](job, s),

@@ -22,6 +22,11 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
     names = module_names(model_type, lora.targets)
     return (
         refusal(
+            not job.model.is_decoder and job.recipe.job != "reward",
+            "PEFT's adapters are written beside the head that predicts tokens, or of reward models",
+            "recipe.method",
+        ),
+        refusal(
             any(records.is_expert_to_peft(model_type, name) for name in names),
             "PEFT would train the experts too, which share their linears' names",
             "recipe.lora.targets",

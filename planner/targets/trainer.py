@@ -3,9 +3,18 @@
 import numpy as np
 
 from planner.domain.breach import Breach
-from planner.domain.job import Job
+from planner.domain.job import OF_PAIRS, Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
-from planner.targets import adapters, common, deepspeed, losses, optimizers, some_layers, torchrun
+from planner.targets import (
+    adapters,
+    common,
+    deepspeed,
+    losses,
+    optimizers,
+    post_training,
+    some_layers,
+    torchrun,
+)
 from planner.targets.base import refusal
 
 
@@ -19,7 +28,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
             optimizers.adamw(job),
             *common.compiled(job, s),
             divides,
-            *losses.lighter(job),
+            *_losses(job),
             *some_layers.alike(s),
             *adapters.judge(job, s),
             *deepspeed.zero(s),
@@ -32,7 +41,7 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         *optimizers.judge(job, s),
         optimizers.one_alone(job),
         optimizers.after_backward(job),
-        *losses.lighter(job),
+        *_losses(job),
         *some_layers.alike(s),
         *adapters.judge(job, s),
         refusal(np.asarray(s.zero_stage) == ZERO_1, "Trainer has ZeRO-1 through DeepSpeed alone"),
@@ -53,6 +62,10 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
         common.loss_scale(job),
         refusal(s.is_local, "Trainer averages gradients every step"),
     )
+
+
+def _losses(job: Job) -> tuple[Breach, ...]:
+    return post_training.judge(job) if job.recipe.job in OF_PAIRS else losses.lighter(job)
 
 
 def _leaves_experts_in_fp32(job: Job) -> bool:

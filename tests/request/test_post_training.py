@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from planner.core.errors import InvalidInputError, InvalidRequestError, PlannerError
+from planner.domain.job import Job
 from planner.request.post_training import reference_model
 from planner.request.schema import parse_request, resolve
 from planner.request.sections import RecipeRequest
@@ -67,8 +68,47 @@ def test_a_reference_that_the_job_or_its_method_rules_out(
     assert hint in caught.value.hint
 
 
-@pytest.mark.parametrize("job", ["dpo", "orpo", "simpo", "reward", "grpo"])
-def test_what_is_not_planned_yet_is_said(job: str) -> None:
+def resolved(model: str = "gpt2", **recipe: Any) -> Job:
+    payload = {"model": model, "recipe": recipe, "cluster": {"gpu": "h100", "gpus_per_node": 8}}
+    return resolve(parse_request(payload), allow_paths=False).job
+
+
+def test_what_is_not_planned_yet_is_said() -> None:
     with pytest.raises(PlannerError, match="not planned yet") as caught:
-        resolve(parse_request({"model": "gpt2", "recipe": {"job": job}}), allow_paths=False)
+        resolved(job="grpo")
     assert caught.value.field == "recipe.job"
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe", "field"),
+    [
+        ("google-bert/bert-base-uncased", {"job": "dpo"}, "recipe.job"),
+        ("google-bert/bert-base-uncased", {"job": "reward"}, "recipe.job"),
+        ("gpt2", {"job": "dpo", "task": "sequence-classification"}, "recipe.task"),
+        ("gpt2", {"job": "reward", "task": "token-classification"}, "recipe.task"),
+        ("gpt2", {"job": "dpo", "framework": "torchtitan"}, "recipe.framework"),
+        ("gpt2", {"job": "reward", "framework": "megatron"}, "recipe.framework"),
+        ("gpt2", {"job": "dpo", "loss": "fused"}, "recipe.loss"),
+        ("gpt2", {"job": "simpo", "loss": "chunked"}, "recipe.loss"),
+    ],
+)
+def test_what_a_job_does_not_go_with_is_an_error_of_that_field(
+    model: str, recipe: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(PlannerError) as caught:
+        resolved(model, **recipe)
+    assert caught.value.field == field
+    assert caught.value.hint
+
+
+def test_what_is_usual_of_pairs_is_taken_where_nothing_is_said() -> None:
+    job = resolved("Qwen/Qwen2.5-7B", job="dpo")
+    assert (job.recipe.sequence_length, job.recipe.global_batch_size) == (1024, 32)
+    assert job.tokens_per_step == 2 * 32 * 1024
+    assert job.recipe.loss == "chunked"
+    assert resolved("Qwen/Qwen2.5-7B", job="reward").recipe.global_batch_size == 512
+    counted = resolved(job="dpo", sequence_length=512, global_batch_tokens=2**20)
+    assert counted.recipe.global_batch_size == 1024
+    assert resolved(
+        job="dpo", training_samples=100, sequence_length=512
+    ).recipe.training_tokens == (100 * 2 * 512)

@@ -38,7 +38,7 @@ def global_batch_has_grown_too_far(situation: Situation) -> str | None:
         has_adapters=recipe.lora is not None,
         training_tokens=recipe.training_tokens,
     )
-    batch = format_samples(recipe.global_batch_size, are_images=job.model.reads_images)
+    batch = format_samples(recipe.global_batch_size, job.sample)
     factor = recipe.global_batch_size / usual.largest
     if factor <= GROWN:
         return None

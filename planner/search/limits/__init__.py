@@ -29,6 +29,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(code="LAY014", judge=sizes.chunks_need_a_pipeline, is_hard=True),
     Limit(code="LAY016", judge=sizes.layers_recompute_nothing, is_hard=True),
     Limit(code="LAY017", judge=sizes.gradients_outlive_their_step, is_hard=True),
+    Limit(code="LAY041", judge=abilities.pairs_are_not_divided, is_hard=True, is_ability=True),
     Limit(code="LAY038", judge=modules.modules_are_missing, is_hard=True, is_ability=True),
     Limit(code="LAY019", judge=modules.model_lacks_modules, is_hard=True),
     Limit(code="LAY018", judge=modules.modules_recompute_nothing, is_hard=True),

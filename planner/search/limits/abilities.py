@@ -11,7 +11,7 @@ from planner.domain.breach import Breach
 from planner.domain.capabilities import Capabilities
 from planner.domain.dimensions import DIMENSIONS, Dimension
 from planner.domain.expert_ranks import folded_ranks_per_expert
-from planner.domain.job import Job
+from planner.domain.job import OF_PAIRS, Job
 from planner.domain.strategy import (
     ZERO_1,
     Offload,
@@ -41,6 +41,25 @@ def technique_is_missing(job: Job, s: Strategy) -> Breach:
         what=f"{first.name} parallelism",
         is_able=lambda capabilities: _has(capabilities, first),
         field=f"strategy.{first.field}",
+    )
+
+
+def pairs_are_not_divided(job: Job, s: Strategy) -> Breach:
+    """Pairs of answers are trained with whole models, or shards of them.
+
+    Why: TRL's trainers compare log-probabilities or scores that each rank has whole.
+
+    Instead: ZeRO-3 or FSDP, which share the weights too, adapters, or offload.
+
+    Source: TRL 1.16, trainer/dpo_trainer.py and reward_trainer.py.
+    """
+    divided = s.divides_model | (np.asarray(s.context_parallel_size) > 1)
+    return Breach(
+        broken=divided & (job.recipe.job in OF_PAIRS),
+        message="{job} trains pairs with the data divided over GPUs, not the model",
+        hint="--strategy zero-3",
+        numbers={"job": job.recipe.job},
+        field="strategy",
     )
 
 

@@ -16,6 +16,7 @@ from planner.configs.found import (
     Setting,
     Setup,
 )
+from planner.configs.jobs import job_fields
 from planner.configs.meaning import (
     BLOCK,
     CHECKPOINTING,
@@ -61,7 +62,8 @@ def recipe_fields(setup: Setup) -> Fields:
     length = _length(setup)
     if length:
         fields["sequence_length"] = length
-    for loss in ("fused", "chunked"):
+    of_job = job_fields(setup)
+    for loss in () if of_job else ("fused", "chunked"):
         if any(found.truth(f"{loss}_loss") for found in setup.found):
             fields["loss"] = loss
     for setting in setup.settings(TRAINER, "attn_implementation"):
@@ -71,7 +73,7 @@ def recipe_fields(setup: Setup) -> Fields:
         fields["compile"] = True
     for setting in setup.settings(TRAINER, "weights"):
         fields["weights_dtype"] = setting.text
-    return fields | adapter_fields(setup)
+    return fields | adapter_fields(setup) | of_job
 
 
 def _precision(setup: Setup) -> str:

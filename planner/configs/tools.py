@@ -79,11 +79,6 @@ def _meant(found: Found, meaning: Meaning) -> Setting | None:
     return held_in(found.get, found, meaning.at)
 
 
-def other_method(setup: Setup) -> Setting | None:
-    """Return where something is asked for that is no supervised training of all weights or of adapters."""
-    return next((each for found in setup.found if (each := found.get("method"))), None)
-
-
 def left_out(setup: Setup) -> tuple[str, ...]:
     """Return what is set, and in no estimate: where it stands, and which way it moves the numbers."""
     words = dict.fromkeys(words for found in setup.found for words in _left_out(found))

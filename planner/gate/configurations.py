@@ -251,7 +251,7 @@ def _estimated(setup: Setup, asked: Asked) -> _Estimated:
     return _Estimated(
         facts=facts,
         notes=(
-            _amounts_to(facts, answer, payload["strategy"]),
+            _amounts_to(facts, answer, payload),
             *_assumed(setup, asked, facts, payload["strategy"]),
             *left_out_of(setup),
             *_instead(payload, facts, asked),
@@ -304,9 +304,10 @@ def _job(request: Request) -> dict[str, Any]:
 
 
 def _amounts_to(facts: Facts, answer: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    strategy = answer["strategy"]
-    is_said = bool(asked.get("micro_batch_size"))
+    strategy, job = answer["strategy"], asked["recipe"].get("job")
+    is_said = bool(asked["strategy"].get("micro_batch_size"))
     words = [
+        *([f"{job} on pairs"] if job else []),
         facts.text("family"),
         f"micro-batch {strategy['micro_batch_size']}{'' if is_said else ' (assumed: nothing says it)'}",
         f"{strategy['gradient_accumulation_steps']} accumulated",

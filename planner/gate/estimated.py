@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from planner.catalog.configs import trainer_fields
 from planner.configs.found import READ, Setup
+from planner.configs.jobs import job_of, method_of
 from planner.configs.layout import optimizer_setting, unread_precision
 from planner.configs.meaning import to_nvme, written_deepspeed
-from planner.configs.tools import left_out, other_method
+from planner.configs.tools import left_out
 from planner.gate.facts import one_line
 
 _METHODS = frozenset({"dpo", "ipo", "kto", "orpo", "simpo", "ppo", "grpo", "gdpo", "rm", "cpo"})
@@ -22,8 +23,8 @@ def why_not(setup: Setup) -> str:
     if written is not None:
         place = f"line {written.line} of {written.file}"
         return f"not estimated: the script writes DeepSpeed's configuration itself ({place})"
-    other = other_method(setup)
-    if other is None:
+    other = method_of(setup)
+    if other is None or job_of(other):
         return ""
     what = other.text.upper() if other.text in _METHODS else one_line(other.text)
     return f"not estimated: {what} ({other.name} in line {other.line} of {other.file})"

@@ -9,6 +9,7 @@ from typing import Any
 from planner.catalog.packages import OlderCards, default_build, older_cards, packages
 from planner.catalog.records import capability_version, vendor
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
+from planner.domain.job import OF_PAIRS
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import ALL_LAYERS, ZERO_3, Recompute
 from planner.generate.adapters import adapter_context
@@ -86,7 +87,8 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_heard": spec.task == "automatic-speech-recognition",
         "is_on_hub": not spec.model.startswith("/"),
         "is_text": not task.data_packages,
-        "sample": task.sample,
+        "of_pairs": spec.job in OF_PAIRS,
+        "sample": "pair" if spec.job in OF_PAIRS else task.sample,
         "data_packages": list(task.data_packages),
         "has_classes": task.has_classes,
         "padding": _padding(spec),

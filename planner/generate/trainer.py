@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from planner.domain.job import OF_PAIRS
 from planner.domain.strategy import ZERO_3, Recompute
 from planner.generate import deepspeed
-from planner.generate.context import attention_name, liger_kernels
+from planner.generate.context import COMPUTE_DTYPES, attention_name, liger_kernels
 from planner.generate.hyperparameters import hyperparameters, starts_from_weights
 from planner.generate.programs import KEPT, save_every
 from planner.generate.run_spec import Adapters, RunSpec
@@ -46,7 +47,11 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
 
 
 def _is_text(spec: RunSpec) -> bool:
-    return spec.task == "causal-lm"
+    return spec.task == "causal-lm" or _of_pairs(spec)
+
+
+def _of_pairs(spec: RunSpec) -> bool:
+    return spec.job in OF_PAIRS
 
 
 def _is_deepspeed(spec: RunSpec) -> bool:
@@ -80,6 +85,8 @@ def _lora(spec: RunSpec, adapters: Adapters) -> dict[str, Any]:
         "lora_dropout": adapters.dropout,
         "lora_target_modules": list(adapters.modules),
     }
+    if spec.task != "causal-lm":
+        settings["lora_task_type"] = "SEQ_CLS"  # the score is trained whole beside them
     if adapters.base_bits == _INT8:
         return settings | {"load_in_8bit": True}
     if not adapters.is_quantised:
@@ -92,6 +99,10 @@ def _lora(spec: RunSpec, adapters: Adapters) -> dict[str, Any]:
 
 def _text(spec: RunSpec) -> dict[str, Any]:
     """Return TRL's own arguments: what is packed, and that answers alone are learned of conversations."""
+    if _of_pairs(spec):
+        is_before = spec.reference_model == "precomputed"
+        early = {"precompute_ref_log_probs": True} if is_before else {}
+        return {"max_length": spec.sequence_length, **early}
     strategy = "bfd" if spec.attention == "flash" else "wrapped"
     packed = {"packing": True, "packing_strategy": strategy} if not spec.padding_share else {}
     return {"max_length": spec.sequence_length, **packed, "assistant_only_loss": True}
@@ -170,8 +181,9 @@ def _parallelism(spec: RunSpec) -> dict[str, Any]:
         "cpu_offload": spec.offloads_optimizer,
         # PEFT does not find its modules inside FSDP's wrappers: transformers recomputes there.
         "activation_checkpointing": is_recomputed and not spec.adapters,
-        # Accelerate would leave quantised weights unread on all ranks but one.
-        "cpu_ram_efficient_loading": not (spec.adapters and spec.adapters.is_quantised),
+        # Accelerate would leave quantised weights unread on all ranks but one, and TRL those that compute before the run.
+        "cpu_ram_efficient_loading": not (spec.adapters and spec.adapters.is_quantised)
+        and spec.reference_model != "precomputed",
         "state_dict_type": "SHARDED_STATE_DICT",
     }
     # Trainer would hold whole gradients on every rank until the last micro-batch.
@@ -202,8 +214,13 @@ _TASKS: Mapping[str, tuple[str, str]] = {
 """Task to the template of its data, and the class that trains it."""
 
 
+_JOBS: Mapping[str | None, str] = {"dpo": "DPO", "reward": "Reward"}
+"""Jobs on pairs to what TRL's classes for them begin with."""
+
+
 def _context(spec: RunSpec) -> dict[str, Any]:
-    name, trainer_class = _TASKS[spec.task]
+    method = _JOBS.get(spec.job)
+    name, trainer_class = ("pairs", f"{method}Trainer") if method else _TASKS[spec.task]
     is_text = _is_text(spec)
     seq2seq = "transformers.Seq2SeqTrainingArguments"
     plain = seq2seq if trainer_class == "Seq2SeqTrainer" else "transformers.TrainingArguments"
@@ -214,7 +231,10 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "settings_file": _settings_file(spec),
         "settings_text": _as_yaml(training_arguments(spec)),
         "settings": ds_config(spec) if _is_deepspeed(spec) else {},
-        "arguments_class": "trl.SFTConfig" if is_text else plain,
+        "uses_trl": is_text,
+        "loads_reference": spec.reference_model == "loaded",
+        "reference_dtype": COMPUTE_DTYPES.get(spec.precision, spec.weight_dtype),
+        "arguments_class": f"trl.{method or 'SFT'}Config" if is_text else plain,
         "data_class": "trl.ScriptArguments" if is_text else "Options",
         "model_class": "trl.ModelConfig" if is_text else "Options",
         "starts_from_weights": starts_from_weights(spec),
@@ -243,6 +263,8 @@ def _saves_half(spec: RunSpec) -> bool:
 
 
 def _settings_file(spec: RunSpec) -> str:
+    if _of_pairs(spec):
+        return f"{spec.job}.yaml"
     return "sft.yaml" if _is_text(spec) else "training.yaml"
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from planner.catalog.configs import signs, tool
 from planner.configs.found import Setup
+from planner.configs.jobs import method_of
 from planner.configs.layout import recipe_fields, strategy_fields
 from planner.configs.meaning import model_names, written_deepspeed
 from planner.configs.megatron_sizes import model_config
 from planner.configs.recognise import recognise
-from planner.configs.tools import left_out, other_method
+from planner.configs.tools import left_out
 from planner.request.model import load_model
 
 CASES = tomllib.loads((Path(__file__).parent / "tool_words.toml").read_text(encoding="utf-8"))
@@ -45,7 +46,7 @@ def test_a_word_means_this_of_the_layout(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", named(CASES["method"]))
 def test_what_is_no_sft_is_known_for_what_it_is(case: dict[str, Any]) -> None:
-    method = other_method(setup(case))
+    method = method_of(setup(case))
     assert (method.text if method else "") == case["is"]
 
 

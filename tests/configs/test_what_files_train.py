@@ -6,10 +6,10 @@ import pytest
 
 from planner.configs.adapters import adapter_fields
 from planner.configs.found import Setup
+from planner.configs.jobs import method_of
 from planner.configs.layout import recipe_fields, strategy_fields
 from planner.configs.meaning import model_names
 from planner.configs.recognise import recognise
-from planner.configs.tools import other_method
 
 FACTORY = """model_name_or_path: meta-llama/Llama-3.1-8B
 stage: sft
@@ -95,10 +95,10 @@ def test_full_training_has_none(text: str) -> None:
 
 
 def test_what_is_not_modelled_is_named() -> None:
-    found = other_method(setup(FACTORY.replace(": lora", ": freeze"), "a.yaml"))
+    found = method_of(setup(FACTORY.replace(": lora", ": freeze"), "a.yaml"))
     assert found is not None
     assert (found.name, found.text) == ("finetuning_type", "freeze")
-    assert other_method(setup(FACTORY, "a.yaml")) is None
+    assert method_of(setup(FACTORY, "a.yaml")) is None
 
 
 def test_axolotls_words_are_the_runs() -> None:

@@ -48,6 +48,7 @@ DEMO = ("suggest", "gpt2", "--gpus", "4")
 SCREENS = {
     "four-3090": "gpt2 --gpus 4 --gpu 3090",
     "eight-h100": "meta-llama/Llama-3.1-8B --gpus 8 --gpu h100",
+    "dpo": "Qwen/Qwen2.5-7B --gpus 8 --gpu h100 --job dpo",
     "qlora": "meta-llama/Llama-3.1-8B --gpus 1 --gpu 4090 --method qlora",
     "two-nodes": "meta-llama/Llama-3.1-70B --gpus 8 --nodes 2 --gpu h100",
     "experts": "mistralai/Mixtral-8x7B-v0.1 --gpus 8 --nodes 2 --gpu a100 --framework megatron",

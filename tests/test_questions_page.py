@@ -26,6 +26,7 @@ QUESTIONS = (
     "Why does ZeRO-3 take more memory than ZeRO-1?",
     "Do I need the second node?",
     "Which ZeRO stage?",
+    "Does DPO's reference model fit?",
     "Tensor parallelism or a pipeline?",
     "DeepSpeed or FSDP?",
     "How do I get from FSDP 1 to FSDP 2?",
@@ -111,6 +112,24 @@ def second_node() -> str:
     return table(f"estimate {command} --nodes 2 --inter-node NAME", headings, rows)
 
 
+def preferences() -> str:
+    command = "Qwen/Qwen2.5-7B --gpus 8 --gpu h100 --strategy zero-3 --seq-len 1024"
+    layout = "--micro-batch-size 1 --accumulation-steps 4"
+    rows = []
+    for flags in (
+        "--job dpo",
+        "--job dpo --reference-model precomputed",
+        "--job dpo --method lora",
+        "--job simpo",
+        "--job reward",
+    ):
+        found = ask(f"estimate {command} {layout} {flags}")
+        reserved = format_bytes(found["memory"]["reserved_bytes"])
+        rows.append((f"`{flags}`", reserved, format_seconds(found["time"]["step_seconds"])))
+    headings = ("job", "memory of a GPU", "step of 32 pairs")
+    return table(f"estimate {command} {layout} --job NAME", headings, rows)
+
+
 def divided() -> str:
     command = "meta-llama/Llama-2-13b-hf --gpus 8 --global-batch-size 128 --recompute full"
     wanted = {
@@ -187,6 +206,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         f"{LLAMA} --micro-batch-size 1 --accumulation-steps 8",
         ("ddp", "zero-1", "zero-2", "zero-3"),
     ),
+    "reference-model": preferences,
     "tensor-or-pipeline": divided,
     "deepspeed-or-fsdp": frameworks,
     "resuming": explained("checkpoint"),

@@ -93,7 +93,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "has_classes": task.has_classes,
         "padding": _padding(spec),
         "is_paired": spec.task == "seq2seq-lm",
-        "corpus": task.corpus,
+        "corpus": "pairs.jsonl" if spec.job in OF_PAIRS else task.corpus,
         **adapter_context(spec),
         **_optimizer(spec),
         "is_recomputed": spec.recompute == Recompute.FULL,

@@ -32,6 +32,7 @@ from planner.report.plan import (
     shown_rejected,
     trade_offs_table,
 )
+from planner.report.rollout import phases_table, rollout_figures, rollout_tiles
 from planner.report.summary import chips, heading, tiles
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
@@ -87,6 +88,7 @@ def result(
         "plan": plan,
         "refusal": refusal,
         **figures(plan.job, plan.chosen),
+        **_of_rollout(plan),
         "is_estimate": False,
         "reasons": first,
         "more_reasons": [finding for finding in plan.findings if finding not in first],
@@ -124,12 +126,23 @@ def result(
     }
 
 
+def _of_rollout(plan: Plan) -> dict[str, Any]:
+    """Return the tiles and the phases of GRPO in place of those of its training; nothing of other jobs."""
+    found = plan.rollout
+    if found is None:
+        return {"phases": None}
+    tiles_of_it = tuple((tile, Markup()) for tile in rollout_tiles(found))
+    return {"tiles": tiles_of_it, "phases": phases_table(found)}
+
+
 def _notes(question: Question, resolved: Resolved, plan: Plan) -> list[str]:
     topology = plan.job.cluster.topology
     findings = topology.findings if topology else ()
     shown = {f"{finding.message} ({finding.code})" for finding in findings}
     communication = communication_figure(plan.chosen)
     said = [communication.text] if communication else []
+    if plan.rollout is not None:
+        said = [each.text for each in rollout_figures(plan.rollout)]
     kept = (note for note in resolved.notes if note not in shown)
     return [*_of_another_version(question), *said, *kept]
 

@@ -23,6 +23,7 @@ from planner.advice.confidence import Confidence, confidence
 from planner.advice.fewer_gpus import on_fewer_gpus, smaller_jobs
 from planner.advice.offers import Offer, offers
 from planner.advice.path import Node, decision_path
+from planner.advice.rollout_setup import RolloutPlan
 from planner.advice.rules import verdict
 from planner.advice.rules.base import (
     HALF,
@@ -100,6 +101,8 @@ class Plan:
     """What is not taken unasked: another tool, other numbers; what has files, where the choice has none."""
     notes: tuple[str, ...] = ()
     """Numbers of GPUs that were left out, and why."""
+    rollout: RolloutPlan | None = None
+    """Of GRPO: where it generates, beside which the rest is the plan of the training."""
 
 
 def make_plan(

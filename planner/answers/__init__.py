@@ -10,7 +10,13 @@ from planner.answers.estimate import (
 )
 from planner.answers.known import answer_instance, answer_model
 from planner.answers.memory import answer_memory, memory_request
-from planner.answers.suggestion import answer_plan, answer_suggestion, ask_why, suggest
+from planner.answers.suggestion import (
+    answer_plan,
+    answer_suggestion,
+    ask_why,
+    suggest,
+    suggest_layout,
+)
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -29,4 +35,5 @@ __all__ = [
     "memory_request",
     "request_id",
     "suggest",
+    "suggest_layout",
 ]

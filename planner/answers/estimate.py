@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from planner.advice.layout_findings import layout_findings
 from planner.answers.envelope import accepted, answer_error
 from planner.answers.parts import finding_answer, layout_answer, term_answer
+from planner.answers.rollout import refuse_rollout
 from planner.core.errors import InvalidInputError, PlannerError
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, tabulate
@@ -83,6 +84,7 @@ def estimate_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
                 hint="leave it out, or ask for a suggestion",
                 field=name,
             )
+    refuse_rollout(request)
     resolved = resolve(request, allow_paths=allow_paths, of_a_run=True)
     strategy = requested_layout(request.strategy, resolved.job)
     resolved = _with_undecided(request, resolved, strategy)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from planner.answers.estimate import estimate_request
 from planner.answers.parts import layout_answer
-from planner.answers.suggestion import suggest
+from planner.answers.suggestion import suggest_layout
 from planner.core.errors import NothingFitsError
 from planner.domain.job import Job
 from planner.memory.evaluation_and_checkpoint import checkpoint_peak_bytes, evaluation_peak_bytes
@@ -38,7 +38,7 @@ def memory_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Ca
     if request.strategy is not None:
         return estimate_request(request, allow_paths=allow_paths)
     try:
-        resolved, plan = suggest(request, allow_paths=allow_paths)
+        resolved, plan = suggest_layout(request, allow_paths=allow_paths)
     except NothingFitsError:
         resolved = resolve(request, allow_paths=allow_paths)
         return resolved, smallest_layout(resolved.job)

@@ -271,6 +271,37 @@ class WhyAnswer(TypedDict):
     comparison: str
 
 
+class RolloutSetupAnswer(TypedDict):
+    """One split of the GPUs of GRPO: what each phase of a step takes, and what a GPU holds in it."""
+
+    mode: str
+    generation_gpus: int
+    training_gpus: int
+    engines: int
+    tensor_parallel_size: int
+    gpu_memory_utilization: float
+    sequences: int
+    sequences_at_once: int
+    step_seconds: float
+    low_seconds: float
+    high_seconds: float
+    tokens_per_second: float
+    training_gpus_wait_seconds: float
+    generation_gpus_wait_seconds: float
+    generating_bytes: int
+    training_bytes: int
+    strategy: Annotated[Fields, Layout]
+    phases: dict[str, list[TermAnswer]]
+    engine: list[TermAnswer]
+
+
+class RolloutAnswer(RolloutSetupAnswer):
+    """The fastest split, and the best of the others."""
+
+    alternatives: list[RolloutSetupAnswer]
+    impossible: list[str]
+
+
 class SuggestionAnswer(Accepted, OfMachine):
     """A plan: the choice, what else was considered, and the findings."""
 
@@ -286,6 +317,8 @@ class SuggestionAnswer(Accepted, OfMachine):
     options: list[Annotated[Fields, ClusterOption]]
     confidence: Annotated[Fields, Confidence]
     search: Annotated[Fields, SearchSummary]
+    rollout: NotRequired[RolloutAnswer]
+    """Of GRPO: `chosen` is the training of its step alone."""
     why: NotRequired[WhyAnswer]
 
 

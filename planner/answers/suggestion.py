@@ -19,6 +19,12 @@ from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.estimate import candidate_answers, estimate_answer
 from planner.answers.open_request import decided, nearest_written
 from planner.answers.parts import finding_answer, layout_answer
+from planner.answers.rollout import (
+    TRAINED_BY,
+    refuse_rollout,
+    rollout_answer,
+    suggest_rollout,
+)
 from planner.answers.ways_out import with_ways_out
 from planner.core import deadline
 from planner.core.errors import NothingFitsError, TookTooLongError
@@ -65,9 +71,23 @@ def suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
         raise with_ways_out(error, request, batch, plan_of) from None
 
 
+def suggest_layout(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
+    """Return as `suggest` the plan of a job that is one layout.
+
+    Raises:
+        PlannerError: see `suggest`; also of GRPO, where a layout is but a part.
+    """
+    refuse_rollout(request)
+    return suggest(request, allow_paths=allow_paths)
+
+
 def _suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     own = usual_stack(request, allow_paths=allow_paths)
     pinned = pinned_fields(request.strategy)
+    if own.job.recipe.rollout is not None:
+        plan = suggest_rollout(request, own.job, pinned)
+        trained = Assumption(text=TRAINED_BY, field="recipe.job")
+        return replace(own, job=plan.job, assumptions=(*own.assumptions, trained)), plan
     stacks = (own, *other_stacks(request, own, allow_paths=allow_paths))
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
     with _in_time(request, stacks, pinned):
@@ -199,6 +219,9 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
         "confidence": _confidence(plan),
         "search": asdict(plan.search),
     }
+    rollout = rollout_answer(plan)
+    if rollout is not None:
+        answer["rollout"] = rollout
     if resolved.machine is not None:
         answer["machine"] = asdict(resolved.machine)
     return answer

@@ -134,7 +134,7 @@ def _plan_answer(file: str) -> Mapping[str, Any]:
     if document.kind == "lock":
         return dict(document.data["answer"])
     if document.kind == "request":
-        resolved, planned = answers.suggest(parse_request(document.data), allow_paths=True)
+        resolved, planned = answers.suggest_layout(parse_request(document.data), allow_paths=True)
         return answers.answer_plan(resolved, planned, None)
     return document.data
 

@@ -11,6 +11,7 @@ from planner.domain.framework import Framework, Loss
 from planner.domain.model import Model
 from planner.domain.optimizer import Optimizer
 from planner.domain.precision import Precision
+from planner.domain.rollout import Rollout
 
 JobName: TypeAlias = Literal["finetune", "pretrain", "dpo", "orpo", "simpo", "reward", "grpo"]
 ReferenceModel: TypeAlias = Literal["loaded", "shared", "precomputed", "none"]
@@ -18,6 +19,8 @@ ReferenceModel: TypeAlias = Literal["loaded", "shared", "precomputed", "none"]
 LOG_PROBABILITIES = "log-probabilities"
 """Of `Framework.losses`: what trainers of preferences have in place of a cross-entropy in chunks."""
 COMPARES_TEXTS = ("dpo", "orpo", "simpo")
+TILED = ("dpo", "grpo")
+"""Jobs whose trainers score answers piece by piece."""
 OF_PAIRS = (*COMPARES_TEXTS, "reward")
 """Jobs whose samples are a chosen answer and a rejected one, which run as two sequences."""
 HALF_BITS, HALF_BYTES = 16, 2
@@ -69,6 +72,8 @@ class Recipe:
     """None where nobody says, and its batch or its tokens may be those of either."""
     reference_model: ReferenceModel | None = None
     """Where the log-probabilities that preferences are compared with come from; None where the job compares none."""
+    rollout: Rollout | None = None
+    """What the model writes in a step, of GRPO."""
     precision: str
     fp8_recipe: str | None = None
     """How operands in fp8 are scaled; None where the framework decides, or where there are none."""
@@ -108,7 +113,7 @@ class Recipe:
     @property
     def compares_log_probabilities(self) -> bool:
         """Return whether each answer's tokens are scored in place of a cross-entropy."""
-        return self.job in COMPARES_TEXTS
+        return self.job in {*COMPARES_TEXTS, *TILED}
 
     @property
     def runs_reference(self) -> bool:

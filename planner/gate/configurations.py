@@ -358,12 +358,12 @@ def _instead(payload: Mapping[str, Any], facts: Facts, asked: Asked) -> tuple[st
 def _suggested(request: Mapping[str, Any], offload: str, asked: Asked) -> Plan:
     """Return the plan for a run; where nothing fits, with the offload of its files."""
     try:
-        return answers.suggest(parse_request({**request}), allow_paths=asked.allow_paths)[1]
+        return answers.suggest_layout(parse_request({**request}), allow_paths=asked.allow_paths)[1]
     except NothingFitsError:
         if offload == "none":
             raise
         held = parse_request({**request, "strategy": {"offload": offload}})
-        return answers.suggest(held, allow_paths=asked.allow_paths)[1]
+        return answers.suggest_layout(held, allow_paths=asked.allow_paths)[1]
 
 
 def _global(payload: Mapping[str, Any], batch: tuple[int | None, int | None]) -> dict[str, int]:

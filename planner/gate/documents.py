@@ -156,7 +156,7 @@ def _document(file: str, data: dict[str, Any]) -> Document:
 def _planned(file: str, data: dict[str, Any]) -> Document:
     try:
         request = parse_request(data)
-        resolved, plan = answers.suggest(request, allow_paths=True)
+        resolved, plan = answers.suggest_layout(request, allow_paths=True)
     except NothingFitsError as error:
         return Document(
             file=file,

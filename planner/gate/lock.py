@@ -114,7 +114,7 @@ def check_lock(document: Document) -> tuple[tuple[Check, ...], tuple[Change, ...
             field="--locked",
         )
     request = parse_request(document.data["request"])
-    resolved, plan = answers.suggest(request, allow_paths=True)
+    resolved, plan = answers.suggest_layout(request, allow_paths=True)
     answer = answers.answer_plan(resolved, plan, request.id)
     changes = differences(document.facts, read_facts(answer))
     digests = _digests(document)

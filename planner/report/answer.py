@@ -7,6 +7,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import Layout
 from planner.report.launch import how_to_run, other_choices
 from planner.report.layout_words import stack_text, subject, techniques, total_figures
+from planner.report.rollout import rollout_choices, rollout_figures, rollout_trust, split_text
 from planner.report.values import Figure, Terminal, columns_text, figures_text
 from planner.search.candidate import Candidate
 
@@ -30,14 +31,20 @@ def answer_text(plan: Plan, command: str, terminal: Terminal, *, is_brief: bool 
         is_brief: whether the least that matters is said.
     """
     first = headline(plan.job, plan.chosen)
-    if not plan.launch.targets:
+    if plan.rollout is not None:
+        first = f"{first}; {split_text(plan.rollout.chosen)}"
+    elif not plan.launch.targets:
         first += "; on paper only, no files can be written"
     least = _WORTH_A_LINE if is_brief else 0.0
     figures = (
-        *total_figures(plan.job, plan.chosen, least=least),
+        *(
+            rollout_figures(plan.rollout)
+            if plan.rollout
+            else total_figures(plan.job, plan.chosen, least=least)
+        ),
         *_cost(plan),
         *_spare(plan),
-        _sure(plan, is_brief=is_brief),
+        rollout_trust() if plan.rollout else _sure(plan, is_brief=is_brief),
         *how_to_run(plan, command, is_brief=is_brief),
     )
     return f"{headline_text(first, terminal)}\n\n{entries_text(figures, terminal)}"
@@ -121,7 +128,8 @@ def others_text(plan: Plan, terminal: Terminal, most: int | None = None) -> str:
         terminal: what it is shown on.
         most: of all that there are; None shows each.
     """
-    rows = other_choices(plan)[:most]
+    splits = rollout_choices(plan.rollout) if plan.rollout else []
+    rows = [*splits, *other_choices(plan)][:most]
     if not rows:
         return ""
     width = terminal.width - LABEL_WIDTH

@@ -27,7 +27,7 @@ def how_to_run(plan: Plan, command: str, *, is_brief: bool = False) -> tuple[Fig
         run = Figure(label="Run it", amount=f"{command} --out DIR", rest="")
         return (run,) if command else ()
     none = Figure(label="Files", amount="none:", rest=plan.launch.reason)
-    if not command:
+    if not command or plan.rollout is not None:
         return (none,)
     nearest = [each for each in plan.offers if not each.reason]
     instead = tuple(_instead(plan, each, command, is_brief=is_brief) for each in nearest)

@@ -19,6 +19,7 @@ from planner.report.layout_words import (
     recompute_text,
     sizes_text,
 )
+from planner.report.rollout import rollout_ledger
 from planner.report.timeline import timeline, timeline_text
 from planner.report.values import (
     WIDTH,
@@ -56,6 +57,7 @@ def plan_text(
         findings_text(plan.findings, terminal),
         others_text(plan, terminal),
         assumptions_text(assumptions, terminal),
+        rollout_ledger(plan.rollout, terminal) if plan.rollout else "",
         *ledgers_text(plan.chosen, terminal),
         table_text(options, terminal) if (options := options_table(plan)) else "",
         _ranks_of(plan, terminal),

@@ -1,31 +1,24 @@
 """What a job on preferences needs of its model and its method, and where its reference log-probabilities are from."""
 
 from planner.core.errors import InvalidInputError, UnsupportedError
-from planner.domain.job import OF_PAIRS, ReferenceModel
+from planner.domain.job import ReferenceModel
 from planner.domain.model import Model
 from planner.models.architectures.heads import has_head
 from planner.request.sections import RecipeRequest
 
 POST_TRAINING = ("dpo", "orpo", "simpo", "reward", "grpo")
-_PLANNED = OF_PAIRS
 _SCORES = "sequence-classification"
-
-
-_TRAINS_PAIRS = ("torch", "accelerate", "deepspeed")
+_TRAINED_BY_TRL = ("torch", "accelerate", "deepspeed")
 
 
 def post_training_task(wanted: RecipeRequest, model: Model) -> str:
     """Return the task whose head the model has in such a job; "" for its own.
 
     Raises:
-        PlannerError: the job is not estimated yet, or the model has none of the weights or heads that it needs.
+        PlannerError: the framework does not train so, or the model has none of the weights or heads that it needs.
     """
     job = str(wanted.job)
-    if job not in _PLANNED:
-        raise UnsupportedError(
-            f"{job} is not planned yet", hint="--job finetune", field="recipe.job"
-        )
-    if wanted.framework not in _TRAINS_PAIRS:
+    if wanted.framework not in _TRAINED_BY_TRL:
         raise UnsupportedError(
             f"{job} is estimated as TRL trains it, on torch or DeepSpeed, not {wanted.framework[:40]}",
             hint="--framework torch, or deepspeed",
@@ -72,6 +65,8 @@ def reference_model(wanted: RecipeRequest) -> ReferenceModel | None:
                 "--reference-model loaded or precomputed, or --method lora",
             )
         return said or ("shared" if has_adapters else "loaded")
+    if wanted.job == "grpo" and wanted.beta and said in {None, "loaded", "shared"}:
+        return "shared" if has_adapters else "loaded"
     if said in {None, "none"}:
         return None
     raise _refused(

@@ -7,7 +7,7 @@ from planner.catalog.batches import usual_batch
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Gpu
 from planner.domain.framework import Framework
-from planner.domain.job import OF_PAIRS, Recipe
+from planner.domain.job import OF_PAIRS, TILED, Recipe
 from planner.domain.kept import GATED
 from planner.domain.model import Model
 from planner.request.assumed import (
@@ -23,6 +23,11 @@ from planner.request.framework import check_choices, check_experts
 from planner.request.global_batch import global_batch
 from planner.request.post_training import reference_model
 from planner.request.remarks import Assumption
+from planner.request.rollout import (
+    find_rollout,
+    usual_completions,
+    with_usual_length,
+)
 from planner.request.sections import RecipeRequest, StrategyRequest
 
 _STEPS_IN_BACKWARD = ("torch", "accelerate")
@@ -46,6 +51,7 @@ def resolve_recipe(
     Raises:
         PlannerError: what is asked contradicts itself or the model, or the batch does not split.
     """
+    asked, wanted = wanted, with_usual_length(wanted)
     sequence_length, assumptions = _sequence_length(wanted, strategy, model)
     sample_tokens = sequence_length * (2 if wanted.job in OF_PAIRS else 1)
     _check_target(wanted.target_length, model)
@@ -58,8 +64,10 @@ def resolve_recipe(
         has_adapters=wanted.method != "full",
         training_tokens=training_tokens,
     )
+    usual = usual_completions(sequence_length) if wanted.job == "grpo" else usual
     batch, assumed = global_batch(wanted, strategy, model, usual, cluster)
-    assumptions += assumed
+    generated, of_rollout = find_rollout(wanted, asked, sequence_length, batch)
+    assumptions += [*assumed, *of_rollout]
     precision = wanted.precision or best_precision(cluster.gpu)
     optimizer = wanted.optimizer or framework.usual_optimizer
     attention = wanted.attention or usual_attention(model, framework)
@@ -78,6 +86,7 @@ def resolve_recipe(
         "expert_overlap": wanted.expert_parallel_overlap,
         "reference_model": reference_model(wanted),
         "loss": _loss(wanted),
+        "rollout": generated,
         "padding_share": padding_share,
         "training_tokens": training_tokens,
     }
@@ -86,9 +95,9 @@ def resolve_recipe(
 
 
 def _loss(wanted: RecipeRequest) -> str:
-    """Return the loss: as said, or that of TRL's DPO, which never holds all logits."""
+    """Return the loss: as said, or that of TRL's DPO and GRPO, which never hold all logits."""
     is_open = "loss" not in wanted.model_fields_set
-    return "chunked" if is_open and wanted.job == "dpo" else wanted.loss
+    return "chunked" if is_open and wanted.job in TILED else wanted.loss
 
 
 def with_usual_loss(
@@ -162,7 +171,7 @@ def _check_loss_of_pairs(recipe: Recipe) -> None:
     Source: TRL 1.16: DPOTrainer scores answers in tiles, where its releases before held all logits; experimental
     CPOTrainer (SimPO too) and ORPOTrainer hold them.
     """
-    known = ("chunked", "standard") if recipe.job == "dpo" else ("standard",)
+    known = ("chunked", "standard") if recipe.job in TILED else ("standard",)
     if recipe.compares_log_probabilities and recipe.loss not in known:
         raise InvalidInputError(
             f"{recipe.job} is not trained with a {recipe.loss} loss",

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from planner.catalog.framework_names import as_recorded
 from planner.domain.job import JobName, ReferenceModel
+from planner.domain.rollout import VllmMode
 from planner.domain.strategy import PipelineSchedule
 from planner.domain.topology import LARGEST_TEXT
 from planner.hardware.mixed_gpus import LARGEST_NODE
@@ -91,6 +92,14 @@ class RecipeRequest(WireModel):
     optimizer: str | None = Field(default=None, max_length=40)
     job: JobName | None = None
     reference_model: ReferenceModel | None = None
+    num_generations: int | None = Field(default=None, ge=2, le=4096)
+    max_completion_length: int | None = Field(default=None, ge=1, le=2**24)
+    mean_completion_length: int | None = Field(default=None, ge=1, le=2**24)
+    beta: float | None = Field(default=None, ge=0, le=100)
+    vllm_mode: VllmMode | None = None
+    vllm_gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    vllm_tensor_parallel_size: int | None = Field(default=None, ge=1, le=4096)
+    generation_gpus: int | None = Field(default=None, ge=1, le=4096)
     method: Literal["full", "lora", "qlora"] = "full"
     lora: LoraRequest | None = None
     weights_dtype: Literal["config", "fp32"] | None = None

@@ -51,7 +51,7 @@ def answer_lines(requests: Sequence[dict[str, Any]], *, allow_paths: bool) -> li
     """Return a line of JSON for each request, its error where it has no plan."""
 
     def answer(request: Request) -> dict[str, Any]:
-        _, plan = answers.suggest(request, allow_paths=allow_paths)
+        _, plan = answers.suggest_layout(request, allow_paths=allow_paths)
         return {
             "id": request.id,
             "ok": True,

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from planner.answers import answer_suggestion, suggest
+from planner.answers import answer_suggestion, suggest_layout
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import read_log_bytes
 from planner.core.errors import NothingFitsError, UnsupportedError
@@ -87,7 +87,7 @@ def _write(machine: Machine, model: object, length: int, seconds: float, folder:
     for sequences in _SEQUENCES:
         request = _request(machine, model, length, sequences)
         try:
-            resolved, plan = suggest(request, allow_paths=True)
+            resolved, plan = suggest_layout(request, allow_paths=True)
         except NothingFitsError:
             if sequences == _SEQUENCES[-1]:
                 raise

@@ -73,12 +73,6 @@ def resolved(model: str = "gpt2", **recipe: Any) -> Job:
     return resolve(parse_request(payload), allow_paths=False).job
 
 
-def test_what_is_not_planned_yet_is_said() -> None:
-    with pytest.raises(PlannerError, match="not planned yet") as caught:
-        resolved(job="grpo")
-    assert caught.value.field == "recipe.job"
-
-
 @pytest.mark.parametrize(
     ("model", "recipe", "field"),
     [

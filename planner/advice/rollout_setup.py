@@ -1,0 +1,71 @@
+"""Where a job of GRPO generates and where it trains: one split of the GPUs, and those that were compared."""
+
+from planner.core.frozen import frozen
+from planner.core.term import Term
+from planner.domain.job import Job
+from planner.domain.rollout import VllmMode
+from planner.rollout.engine import Engine
+from planner.rollout.generation import Generation
+from planner.rollout.step import GENERATION, GrpoStep
+from planner.search.candidate import Candidate
+
+
+@frozen
+class RolloutSetup:
+    """One split of the GPUs, with its training plan."""
+
+    mode: VllmMode
+    generation_gpus: int
+    training_gpus: int
+    job: Job
+    """On the GPUs that train."""
+    candidate: Candidate
+    """Of the training."""
+    engine: Engine
+    generation: Generation
+    step: GrpoStep
+    held: tuple[Term, ...]
+    """What the engine holds of one of its GPUs."""
+    resident_bytes: float
+    """What training holds of a GPU while it generates; 0 with a server."""
+    asleep_bytes: float
+    """What the engine holds of a GPU while it trains; 0 with a server."""
+
+    @property
+    def generating_bytes(self) -> float:
+        """Return the memory of a GPU while completions are written."""
+        return self.resident_bytes + self.engine.given_bytes
+
+    @property
+    def training_bytes(self) -> float:
+        """Return the memory of a GPU while it trains."""
+        return self.asleep_bytes + float(self.candidate.memory.reserved_bytes)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return the tokens of prompts and completions that a second of the whole step makes."""
+        recipe = self.job.recipe
+        if recipe.rollout is None:
+            return 0.0
+        mean = recipe.rollout.mean_completion_length or recipe.rollout.max_completion_length
+        tokens = recipe.global_batch_size * (recipe.rollout.prompt_tokens + mean)
+        return tokens / self.step.step_seconds
+
+    @property
+    def idle_seconds(self) -> tuple[float, float]:
+        """Return how long the GPUs that train wait for completions, and those that generate for all else."""
+        if self.mode != "server":
+            return 0.0, 0.0
+        generated = self.step.seconds_of(GENERATION)
+        return generated, self.step.step_seconds - generated
+
+
+@frozen
+class RolloutPlan:
+    """The choice, and the best of each other split."""
+
+    chosen: RolloutSetup
+    others: tuple[RolloutSetup, ...]
+    """The fastest first."""
+    impossible: tuple[str, ...]
+    """Splits that do not run, and why."""

@@ -1,0 +1,123 @@
+"""GRPO's side of a recipe: prompts, completions and the engine, as a request says them or as is usual."""
+
+from planner.catalog.batches import UsualBatch
+from planner.catalog.rollout import rollout
+from planner.core.errors import InvalidInputError
+from planner.domain.rollout import Rollout
+from planner.request.remarks import Assumption
+from planner.request.sections import RecipeRequest
+
+_OF_VLLM = ("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "generation_gpus")
+_OF_GRPO = (
+    "num_generations",
+    "max_completion_length",
+    "mean_completion_length",
+    "beta",
+    "vllm_mode",
+    *_OF_VLLM,
+)
+
+
+def with_usual_length(wanted: RecipeRequest) -> RecipeRequest:
+    """Return a recipe of GRPO with the length of a prompt and its completion, where nobody says one."""
+    if wanted.job != "grpo" or wanted.sequence_length is not None:
+        return wanted
+    usual = rollout().usual
+    length = usual.prompt_tokens + (wanted.max_completion_length or usual.completion_tokens)
+    return wanted.model_copy(update={"sequence_length": length})
+
+
+def usual_completions(sequence_length: int) -> UsualBatch:
+    """Return how many completions a step of GRPO usually has."""
+    size = rollout().usual.completions
+    return UsualBatch(smallest=size, largest=size, sequence_length=sequence_length, training="GRPO")
+
+
+def find_rollout(
+    wanted: RecipeRequest, asked: RecipeRequest, sequence_length: int, batch: int
+) -> tuple[Rollout | None, list[Assumption]]:
+    """Return what is generated in a step, and what was assumed for it; None of a job that generates nothing.
+
+    Args:
+        wanted: the recipe, its sequences as long as they will be.
+        asked: the same as the request says it.
+        sequence_length: tokens of a prompt with its completion.
+        batch: completions of an optimizer step.
+
+    Raises:
+        InvalidInputError: numbers that exclude each other, or fields of GRPO in another job.
+    """
+    if wanted.job != "grpo":
+        _refuse_others(wanted)
+        return None, []
+    usual, assumptions = rollout().usual, []
+    longest = wanted.max_completion_length
+    if longest is None:
+        longest = min(usual.completion_tokens, max(1, sequence_length * 2 // 3))
+    if longest >= sequence_length:
+        raise _refused(
+            "max_completion_length",
+            f"completions of {longest:,} tokens leave no prompt of sequences of {sequence_length:,}",
+            f"--max-completion-length {max(1, sequence_length * 2 // 3)}, or --seq-len {longest + usual.prompt_tokens}",
+        )
+    if wanted.mean_completion_length and wanted.mean_completion_length > longest:
+        raise _refused(
+            "mean_completion_length",
+            f"a mean of {wanted.mean_completion_length:,} tokens is above the longest, {longest:,}",
+            f"at most {longest:,}",
+        )
+    if asked.sequence_length is None or wanted.max_completion_length is None:
+        text = f"prompts of {sequence_length - longest:,} and completions of {longest:,} tokens"
+        assumptions.append(Assumption(text=text, field="recipe.max_completion_length"))
+    if wanted.mean_completion_length is None:
+        text = "every completion as long as it may be"
+        assumptions.append(Assumption(text=text, field="recipe.mean_completion_length"))
+    generations = wanted.num_generations or usual.generations
+    if wanted.num_generations is None:
+        text = f"{generations} completions of each prompt"
+        assumptions.append(Assumption(text=text, field="recipe.num_generations"))
+    _check(wanted, generations, batch)
+    found = Rollout(
+        num_generations=generations,
+        prompt_tokens=sequence_length - longest,
+        max_completion_length=longest,
+        mean_completion_length=wanted.mean_completion_length,
+        beta=wanted.beta or 0.0,
+        vllm_mode=wanted.vllm_mode,
+        vllm_gpu_memory_utilization=wanted.vllm_gpu_memory_utilization,
+        vllm_tensor_parallel_size=wanted.vllm_tensor_parallel_size,
+        generation_gpus=wanted.generation_gpus,
+    )
+    return found, assumptions
+
+
+def _check(wanted: RecipeRequest, generations: int, batch: int) -> None:
+    if batch % generations:
+        nearest = [size for size in range(2, batch + 1) if batch % size == 0]
+        best = min(nearest, key=lambda size: abs(size - generations), default=batch)
+        lower = batch // generations * generations or generations
+        raise _refused(
+            "num_generations",
+            f"{generations} completions of each prompt do not divide a step of {batch:,}",
+            f"--num-generations {best}, or --global-batch-size {lower}",
+        )
+    if wanted.vllm_mode == "none":
+        said = [name for name in _OF_VLLM if getattr(wanted, name) is not None]
+        if said:
+            raise _refused(said[0], f"without vLLM there is no {said[0]}", "leave it out")
+    if wanted.vllm_mode == "colocate" and wanted.generation_gpus is not None:
+        raise _refused(
+            "generation_gpus",
+            "colocated, the GPUs that train generate too",
+            "leave it out, or --vllm-mode server",
+        )
+
+
+def _refuse_others(wanted: RecipeRequest) -> None:
+    said = [name for name in _OF_GRPO if getattr(wanted, name) is not None]
+    if said:
+        raise _refused(said[0], f"{said[0]} is of GRPO alone", "--job grpo, or leave it out")
+
+
+def _refused(name: str, message: str, hint: str) -> InvalidInputError:
+    return InvalidInputError(message, hint=hint, field=f"recipe.{name}")

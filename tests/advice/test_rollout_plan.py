@@ -1,0 +1,146 @@
+"""Where GRPO generates and where it trains: splits, what each holds, what is refused."""
+
+from typing import Any
+
+import pytest
+from printed import evaluate
+
+from planner.advice.plan import Plan
+from planner.advice.rollout_setup import RolloutSetup
+from planner.answers import answer_suggestion, suggest
+from planner.answers.estimate import answer_estimate
+from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
+from planner.request.schema import parse_request
+from planner.rollout.step import GENERATION, SCORING
+
+ON_8 = {"gpu": "h100", "gpus_per_node": 8}
+
+
+def asked(cluster: dict[str, Any] | None = None, **recipe: Any) -> dict[str, Any]:
+    model = recipe.pop("model", "Qwen/Qwen2.5-7B")
+    return {"model": model, "cluster": cluster or ON_8, "recipe": {"job": "grpo", **recipe}}
+
+
+def planned(cluster: dict[str, Any] | None = None, **recipe: Any) -> Plan:
+    return suggest(parse_request(asked(cluster, **recipe)), allow_paths=False)[1]
+
+
+def split(cluster: dict[str, Any] | None = None, **recipe: Any) -> RolloutSetup:
+    found = planned(cluster, **recipe).rollout
+    assert found is not None
+    return found.chosen
+
+
+@pytest.mark.parametrize(
+    ("cluster", "recipe"),
+    [
+        (ON_8, {}),
+        (ON_8, {"method": "lora"}),
+        ({"gpu": "rtx-4090", "gpus_per_node": 2}, {"model": "Qwen/Qwen2.5-1.5B"}),
+        (ON_8 | {"nodes": 4}, {"model": "meta-llama/Meta-Llama-3-70B"}),
+    ],
+    ids=["7b", "lora", "two-4090", "four-nodes"],
+)
+def test_a_step_is_the_sum_of_its_phases_and_fits(
+    cluster: dict[str, Any], recipe: dict[str, Any]
+) -> None:
+    plan = planned(cluster, **recipe)
+    assert plan.rollout is not None
+    setup = plan.rollout.chosen
+    usable = setup.job.usable_bytes
+    assert max(setup.training_bytes, setup.generating_bytes) <= usable
+    assert setup.step.step_seconds == pytest.approx(sum(float(t.amount) for t in setup.step.terms))
+    assert setup.step.low_seconds < setup.step.step_seconds < setup.step.high_seconds
+    assert all(each.step.step_seconds >= setup.step.step_seconds for each in plan.rollout.others)
+    for term in (*setup.step.terms, *setup.held):
+        assert evaluate(term.how).holds(float(term.amount)), term.how
+    assert not plan.launch.targets
+
+
+def test_with_a_server_one_part_waits_for_the_other() -> None:
+    setup = split(vllm_mode="server", generation_gpus=4)
+    assert (setup.generation_gpus, setup.training_gpus) == (4, 4)
+    trains, generates = setup.idle_seconds
+    assert trains == setup.step.seconds_of(GENERATION)
+    assert trains + generates == pytest.approx(setup.step.step_seconds)
+    assert "weight_transfer" in {term.name for term in setup.step.terms}
+    assert split(vllm_mode="colocate").idle_seconds == (0.0, 0.0)
+
+
+def test_a_reference_is_scored_where_beta_is_not_zero() -> None:
+    without, beside = split(vllm_mode="colocate"), split(vllm_mode="colocate", beta=0.04)
+    assert beside.step.step_seconds > without.step.step_seconds
+    assert without.step.seconds_of(SCORING) > 0
+
+
+def test_shorter_completions_take_less_and_do_not_change_what_is_held() -> None:
+    longest, shorter = split(), split(mean_completion_length=300)
+    assert shorter.step.seconds_of(GENERATION) < longest.step.seconds_of(GENERATION)
+    assert shorter.training_bytes == longest.training_bytes
+
+
+def test_generate_of_transformers_needs_no_scoring_of_what_it_samples() -> None:
+    setup = split({"gpu": "h100", "gpus_per_node": 8}, vllm_mode="none", global_batch_size=64)
+    assert setup.step.seconds_of(SCORING) == 0
+    assert setup.generation.at_once == setup.generation.sequences
+
+
+@pytest.mark.parametrize(
+    ("recipe", "field", "nearest"),
+    [
+        ({"num_generations": 7, "global_batch_size": 512}, "num_generations", "8"),
+        ({"vllm_gpu_memory_utilization": 0.95}, "vllm_gpu_memory_utilization", "0.8"),
+        ({"generation_gpus": 9}, "generation_gpus", "4"),
+        ({"vllm_tensor_parallel_size": 3}, "vllm_tensor_parallel_size", "2"),
+        ({"sequence_length": 1024, "max_completion_length": 1024}, "max_completion_length", "682"),
+        ({"mean_completion_length": 5000}, "mean_completion_length", "1,024"),
+        ({"vllm_mode": "none", "generation_gpus": 2}, "generation_gpus", "leave it out"),
+        ({"vllm_mode": "colocate", "generation_gpus": 2}, "generation_gpus", "server"),
+        ({"framework": "megatron"}, "framework", "torch"),
+        ({"job": "finetune", "beta": 0.1}, "beta", "grpo"),
+    ],
+)
+def test_what_cannot_be_names_its_field_and_the_nearest_value(
+    recipe: dict[str, Any], field: str, nearest: str
+) -> None:
+    if field == "vllm_gpu_memory_utilization":
+        recipe["vllm_mode"] = "colocate"
+    with pytest.raises(InvalidInputError) as caught:
+        planned(**recipe)
+    assert caught.value.field == f"recipe.{field}"
+    assert nearest in caught.value.hint
+
+
+def test_one_gpu_has_no_server_and_of_several_nodes_one_generates() -> None:
+    with pytest.raises(PlannerError) as caught:
+        planned({"gpu": "h100"}, model="Qwen/Qwen2.5-0.5B", vllm_mode="server")
+    assert caught.value.field == "recipe.vllm_mode"
+    with pytest.raises(PlannerError) as caught:
+        planned(ON_8 | {"nodes": 2}, generation_gpus=3)
+    assert "8" in caught.value.hint
+
+
+def test_a_model_that_is_divided_is_no_training_of_trl() -> None:
+    request = asked() | {"strategy": {"tensor_parallel_size": 2}}
+    with pytest.raises(InvalidInputError) as caught:
+        suggest(parse_request(request), allow_paths=False)
+    assert caught.value.field == "strategy.tensor_parallel_size"
+
+
+def test_an_estimate_and_an_open_number_of_gpus_are_refused() -> None:
+    with pytest.raises(UnsupportedError):
+        answer_estimate(parse_request(asked() | {"strategy": {}}), allow_paths=False)
+    with pytest.raises(UnsupportedError) as caught:
+        suggest(parse_request(asked() | {"objective": "cost"}), allow_paths=False)
+    assert caught.value.field == "objective"
+
+
+def test_the_answer_says_each_phase_and_each_split() -> None:
+    request = parse_request(asked())
+    answer = answer_suggestion(request, *suggest(request, allow_paths=False))
+    rollout = answer["rollout"]
+    terms = [term["seconds"] for phase in rollout["phases"].values() for term in phase]
+    assert sum(terms) == pytest.approx(rollout["step_seconds"])
+    assert rollout["engines"] * rollout["tensor_parallel_size"] == rollout["generation_gpus"]
+    assert {each["mode"] for each in rollout["alternatives"]} <= {"server", "colocate"}
+    assert answer["job"]["recipe"]["rollout"]["num_generations"] == 8

@@ -46,7 +46,8 @@ FAMILY_NAMES = {
 
 _FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 _ASIDE = re.compile(r" \([^()]*\)")
-_OF_PAIRS = {
+_POST_TRAINING = {
+    "grpo": "GRPO of ",
     "dpo": "DPO of ",
     "orpo": "ORPO of ",
     "simpo": "SimPO of ",
@@ -92,7 +93,7 @@ def stack_text(job: Job) -> str:
 
 def subject(job: Job) -> str:
     """Return what is trained: the model, or adapters beside it; before it what on, where that is pairs."""
-    lora, of_pairs = job.recipe.lora, _OF_PAIRS.get(str(job.recipe.job), "")
+    lora, of_pairs = job.recipe.lora, _POST_TRAINING.get(str(job.recipe.job), "")
     if lora is None:
         return f"{of_pairs}{job.model.name}"
     base = f" beside {lora.base_bits}-bit weights" if lora.is_quantised else ""

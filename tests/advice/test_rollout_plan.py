@@ -105,7 +105,7 @@ def test_what_cannot_be_names_its_field_and_the_nearest_value(
 ) -> None:
     if field == "vllm_gpu_memory_utilization":
         recipe["vllm_mode"] = "colocate"
-    with pytest.raises(InvalidInputError) as caught:
+    with pytest.raises(PlannerError) as caught:
         planned(**recipe)
     assert caught.value.field == f"recipe.{field}"
     assert nearest in caught.value.hint

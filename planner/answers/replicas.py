@@ -9,6 +9,7 @@ from planner.advice.choice import contenders, refusal
 from planner.advice.replicas import Replicas, compare_replicas
 from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.parts import layout_answer, term_answer
+from planner.answers.rollout import refuse_rollout
 from planner.core.errors import NothingFitsError
 from planner.domain.job import Job
 from planner.domain.strategy import Layout
@@ -29,6 +30,7 @@ def replicas_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, 
     Raises:
         PlannerError: see `resolve`, `requested_layout`, `refusal` and `compare_replicas`.
     """
+    refuse_rollout(request)
     resolved = resolve(request, allow_paths=allow_paths)
     given = pinned_fields(request.strategy)
     if "micro_batch_size" in given:

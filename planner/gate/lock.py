@@ -11,6 +11,7 @@ from typing import Any
 
 from planner import __version__, answers
 from planner.advice.plan import Plan
+from planner.answers.rollout import refuse_rollout
 from planner.catalog.findings import finding_names
 from planner.core.errors import InvalidInputError
 from planner.gate.differences import Change, differences
@@ -67,6 +68,7 @@ def write_lock(
     Raises:
         InvalidInputError: it cannot be written, or is there.
     """
+    refuse_rollout(request)
     path = (folder or Path()) / LOCK_NAME
     files = {} if folder is None else bundle_files(plan, answer, request.files)
     text = lock_text(request, answer, files)

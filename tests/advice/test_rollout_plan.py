@@ -1,5 +1,6 @@
 """Where GRPO generates and where it trains: splits, what each holds, what is refused."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,8 +8,9 @@ from printed import evaluate
 
 from planner.advice.plan import Plan
 from planner.advice.rollout_setup import RolloutSetup
-from planner.answers import answer_suggestion, suggest
+from planner.answers import answer_suggestion, memory_request, suggest, suggest_layout
 from planner.answers.estimate import answer_estimate
+from planner.answers.replicas import replicas_request
 from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
 from planner.request.schema import parse_request
 from planner.rollout.step import GENERATION, SCORING
@@ -133,6 +135,13 @@ def test_an_estimate_and_an_open_number_of_gpus_are_refused() -> None:
     with pytest.raises(UnsupportedError) as caught:
         suggest(parse_request(asked() | {"objective": "cost"}), allow_paths=False)
     assert caught.value.field == "objective"
+
+
+@pytest.mark.parametrize("look", [memory_request, replicas_request, suggest_layout])
+def test_what_looks_at_one_layout_refuses_grpo(look: Callable[..., object]) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        look(parse_request(asked()), allow_paths=False)
+    assert caught.value.field == "recipe.job"
 
 
 def test_the_answer_says_each_phase_and_each_split() -> None:

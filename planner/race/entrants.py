@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.advice.choice import chosen_layout
 from planner.advice.rules.verdict import has_other_numbers
-from planner.answers import answer_plan, suggest
+from planner.answers import answer_plan, suggest_layout
 from planner.answers.parts import layout_answer
 from planner.calibrate.logs.log_file import shown
 from planner.core.errors import InvalidInputError, PlannerError
@@ -92,7 +92,7 @@ def entrants_of_request(request: Request, most: int, folder: Path) -> tuple[Entr
 
 def _in_doubt(request: Request) -> list[_Open]:
     """Return the choice and what may be faster, the fastest first; what trains another way than the choice is none of it."""
-    resolved, plan = suggest(request, allow_paths=True)
+    resolved, plan = suggest_layout(request, allow_paths=True)
     chosen = _Open(job=plan.job, candidate=plan.chosen)
     others = [
         _Open(job=plan.job, candidate=each.candidate)
@@ -131,7 +131,7 @@ def _written(request: Request, wanted: _Open, folder: Path) -> Entrant | None:
         update={"strategy": strategy, "recipe": recipe, "objective": "time"}
     )
     try:
-        resolved, plan = suggest(pinned, allow_paths=True)
+        resolved, plan = suggest_layout(pinned, allow_paths=True)
         named = request.files.targets
         able = [
             name

@@ -87,7 +87,7 @@ def test_what_would_end_a_run_later_is_one_line_before_it_starts(
         ("", "the tokenizer has no chat template: --chat_template_path FILE names one"),
         (
             "{% for message in messages %}{{ message.content }} <end> {% endfor %}",
-            "the chat template marks no answers: --assistant_only_loss false learns all",
+            "cannot be used: The chat template is not training-compatible",
         ),
     ],
     ids=["none", "unmarked"],
@@ -111,8 +111,8 @@ def test_a_file_that_is_not_there_and_a_model_without_a_tokenizer_are_one_line(
 ) -> None:
     folder = write_tokenizer(tmp_path / "tokenizer")
     for arguments, says in (
-        (named(tmp_path / "nope.jsonl", folder), "nope.jsonl: there is no such file"),
-        (("--dataset_name", "texts.jsonl"), "text needs a tokenizer, and example/tiny has none"),
+        (named(tmp_path / "nope.jsonl", folder), "nope.jsonl cannot be used: Unable to find"),
+        (("--dataset_name", "texts.jsonl"), "example/tiny or texts.jsonl cannot be used: "),
     ):
         printed = train(tmp_path, SPEC, *arguments).fail()
         assert printed.count(says) == 1
@@ -123,7 +123,7 @@ def test_a_disk_that_is_full_at_the_end_is_one_line_and_keeps_the_checkpoint(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, without_dropout(SPEC), "trainer")
-    script = tmp_path / "trainer" / "train.py"
+    script = tmp_path / "trainer" / "progress.py"
     limit = (
         "        import resource\n        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000,) * 2)\n"
     )

@@ -11,7 +11,7 @@ _DIGITS = 7
 """Of a number with a fraction: as many as are shown; the last of seventeen are the machine's."""
 _DIGEST = 16
 """Letters: enough to see an edit by."""
-_MOST = 6
+_MOST = 3
 """Other layouts, and rejected ones, that are kept."""
 WRITTEN = "files"
 OWN = "plan.json"

@@ -180,7 +180,7 @@ def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str
     copies = f"\nkubectl cp {shlex.quote(folder)} {job}-files:{_STORAGE}/model" if folder else ""
     every = save_every(spec)
     s3_data = program.data.format(folder=f"{_S3_FOLDER}/", corpus=corpus)
-    return launcher.usage.format(
+    command = launcher.usage.format(
         copies=copies,
         environment=program.environment,
         hosts=_HOSTS.get(spec.nodes, f"me@node{{0..{spec.nodes - 1}}}"),
@@ -198,6 +198,7 @@ def usage(launcher: Launcher, target: Target, spec: RunSpec, corpus: str) -> str
         node="NODE_RANK=0 MASTER_ADDR=node0 " if spec.nodes > 1 else "",
         on_node="  # on node 0, and so on" if spec.nodes > 1 else "",
     )
+    return re.sub(r" +(?= [^ #])", "", command)  # where a program has no word for something
 
 
 def _filled(words: Iterable[str], **given: object) -> str:

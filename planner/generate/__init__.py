@@ -1,5 +1,6 @@
 """Write a plan as files that run: a training script, its launcher and a README for each target."""
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -97,7 +98,7 @@ def generate(
         own = {**context, **target.context(spec), "target_name": target.name, "imports": IMPORTS}
         templates = {**target.templates, **target.more_templates(spec)}
         texts = with_imports({name: render(each, own) for name, each in templates.items()})
-        files |= {f"{target.name}/{name}": text for name, text in texts.items()}
+        files |= {posixpath.normpath(f"{target.name}/{name}"): text for name, text in texts.items()}
     return files | launcher_files(spec, written, context, used)
 
 

@@ -15,7 +15,7 @@ _LARGEST_BYTES = 2**26
 _NAMED = 5
 _MOST_KEPT = 1000
 _FOLDERS = (*TARGETS, *retired_targets(), "launchers")
-_BESIDE = ("README.md", OWN, ".dockerignore")
+_BESIDE = ("README.md", OWN, ".dockerignore", "launcher.py")
 
 
 def earlier_files(folder: Path) -> dict[str, str]:

@@ -217,17 +217,18 @@ def _s3_saves(program: Program, nodes: int, every: int) -> str:
 
 
 def _image_files(spec: RunSpec, written: Sequence[Target]) -> list[str]:
-    endings = {
-        one.name: {
-            posixpath.splitext(name)[1] for name in {**one.templates, **one.more_templates(spec)}
-        }
+    names = {
+        posixpath.normpath(f"{one.name}/{name}")
         for one in _installable(written)
+        for name in {**one.templates, **one.more_templates(spec)}
     }
-    return [
-        f"{name}/requirements.txt" if ending == ".txt" else f"{name}/*{ending}"
-        for name, found in endings.items()
-        for ending in sorted(found)
-    ]
+    kinds = {name: posixpath.splitext(name) for name in names}
+    return sorted(
+        {
+            f"{posixpath.dirname(name)}/*{ending}" if "/" in name and ending != ".txt" else name
+            for name, (_, ending) in kinds.items()
+        }
+    )
 
 
 def _pods(spec: RunSpec, program: Program, corpus: str) -> dict[str, Any]:

@@ -34,8 +34,16 @@ class Target:
         return "train.py" in self.templates and self.launch_template == "common/launch.md"
 
 
+SHARED: Mapping[str, str] = MappingProxyType({"../launcher.py": "common/launcher.py"})
+"""What starts train.py by torchrun, beside the folders of all targets that do."""
+
 PLAIN: Mapping[str, str] = MappingProxyType(
-    {f"{name}.py": f"plain/{name}.py" for name in ("settings", "data", "model", "checkpoints")}
-    | {"launcher.py": "common/launcher.py"}
+    {
+        **{
+            f"{name}.py": f"plain/{name}.py"
+            for name in ("settings", "data", "model", "checkpoints")
+        },
+        **SHARED,
+    }
 )
 """File name to template, of what every script with its own loop needs."""

@@ -11,7 +11,7 @@ from planner.generate.context import COMPUTE_DTYPES, attention_name, liger_kerne
 from planner.generate.hyperparameters import hyperparameters, starts_from_weights
 from planner.generate.programs import KEPT, save_every
 from planner.generate.run_spec import Adapters, RunSpec
-from planner.generate.target import Target
+from planner.generate.target import SHARED, Target
 from planner.targets.common import WITH_INDEXERS, tasks
 from planner.targets.optimizers import optimizers
 
@@ -300,7 +300,7 @@ TARGET = Target(
     templates={
         "train.py": "trainer/train.py",
         "progress.py": "trainer/progress.py",
-        "launcher.py": "common/launcher.py",
+        **SHARED,
         "launch.sh": "torchrun/launch.sh",
         "requirements.txt": "trainer/requirements.txt",
     },

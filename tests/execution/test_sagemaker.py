@@ -113,7 +113,7 @@ def test_the_job_has_the_plans_instances(
     assert trainer.started == {"input_data_config": None}
     assert len(sdk["CheckpointConfig"]) == (nodes == 1)
     source = Path(trainer.source_code.source_dir)
-    assert source == tmp_path / "torchrun"
+    assert source == tmp_path
     assert (source / trainer.source_code.requirements).is_file()
 
 
@@ -127,7 +127,7 @@ def test_what_the_job_needs_is_taken_from_the_environment(
     (trainer,), (channel,) = sdk["ModelTrainer"], sdk["InputData"]
     assert (trainer.training_image, trainer.role) == ("mine", "a-role")
     assert trainer.environment["HF_TOKEN"] == "secret"  # noqa: S105
-    assert trainer.source_code.source_dir == str(tmp_path / "trainer")
+    assert trainer.source_code.requirements == "trainer/requirements.txt"
     assert trainer.started == {"input_data_config": [channel]}
     assert channel.arguments == {"channel_name": "training", "data_source": "s3://bucket/corpus"}
 
@@ -139,7 +139,7 @@ def test_the_second_instance_joins_the_first(
     start(write(tmp_path, TWO, "torchrun"), monkeypatch, "--data", "my corpus.txt", "$(reboot)")
     (trainer,) = sdk["ModelTrainer"]
     source = trainer.source_code
-    (tmp_path / "launch.sh").write_text(
+    (tmp_path / "torchrun" / "launch.sh").write_text(
         'echo "$NODE_RANK $MASTER_ADDR $MASTER_PORT $NCCL_SOCKET_IFNAME"; printf "%s\\n" "$@"\n'
     )
     variables = dict.fromkeys(recorded()["environment"], "") | {

@@ -20,10 +20,10 @@ from planner.generate.write_bundle import bundle_files, has_peer_to_peer, networ
 from planner.request.schema import parse_request, resolve
 from planner.request.sections import FilesRequest
 
-MODULES = ("settings", "data", "model", "checkpoints", "launcher")
+MODULES = ("settings", "data", "model", "checkpoints")
 FILES = {
     *(f"torchrun/{name}.py" for name in MODULES),
-    "trainer/launcher.py",
+    "launcher.py",
     "README.md",
     "plan.json",
     *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),
@@ -161,11 +161,9 @@ def test_another_plan_leaves_no_target_of_the_earlier_one(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("mine")
     write_bundle(tmp_path, *planned, FilesRequest(targets=["torchrun"]), force=True)
-    of_torchrun = {name for name in FILES if name.startswith("torchrun/")} | {
-        "README.md",
-        "plan.json",
-    }
-    assert written(tmp_path) == of_torchrun | kept
+    beside = {"README.md", "plan.json", "launcher.py"}
+    of_torchrun = {name for name in FILES if name.startswith("torchrun/")}
+    assert written(tmp_path) == of_torchrun | beside | kept
     assert not (tmp_path / "llama-factory").exists()
     (tmp_path / "llama-factory").symlink_to(tmp_path / "torchrun")
     with pytest.raises(InvalidInputError, match=r"llama-factory/launch\.sh, .*no plan wrote"):
@@ -400,7 +398,7 @@ def test_a_model_folder_is_named_by_its_whole_path(
             "torchtitan/model.py",
             'attention_config("flex")',
         ),
-        ("torch", "gpt2", "torchrun/launcher.py", "setLevel(logging.CRITICAL)"),
+        ("torch", "gpt2", "launcher.py", "setLevel(logging.CRITICAL)"),
     ],
 )
 def test_the_words_are_true_of_the_program_that_is_started(

@@ -18,7 +18,7 @@ python="$(command -v python || command -v python3)"
 : "${NODE_RANK:?set it to the number of this node, 0 to 1}"
 : "${MASTER_ADDR:?set it to the address of node 0}"
 
-exec "${python}" launcher.py torchrun \
+exec "${python}" ../launcher.py torchrun \
   --nnodes=2 \
   --node_rank="${NODE_RANK}" \
   --rdzv_backend=static \

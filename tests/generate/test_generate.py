@@ -6,6 +6,7 @@ import importlib.metadata
 import io
 import json
 import os
+import posixpath
 import re
 import shlex
 import subprocess
@@ -166,7 +167,7 @@ def divided_variants() -> Iterator[RunSpec]:
 def test_a_bundle_has_every_file_of_its_targets() -> None:
     files = generate(SPEC, ALL)
     wanted = {
-        f"{target}/{name}"
+        posixpath.normpath(f"{target}/{name}")
         for target in ALL
         for name in (*TARGETS[target].templates, *TARGETS[target].more_templates(SPEC))
     }

@@ -50,7 +50,7 @@ def test_the_recommended_target_is_written_alone(case: str) -> None:
     more, target = CASES[case]
     files = files_of(**more)
     assert folders(files) == {target}
-    assert {name for name in files if "/" not in name} == {"README.md", "plan.json"}
+    assert {name for name in files if "/" not in name} == {"README.md", "plan.json", "launcher.py"}
 
 
 def test_what_is_named_is_written_and_the_readme_names_the_rest() -> None:

@@ -7,32 +7,23 @@ import gc
 from asyncio import CancelledError, Task, current_task, wait
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from importlib.util import find_spec
 from typing import Any
 
 from fastapi import Depends, FastAPI
-from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import body, catalog, jobs, logs, operations, planning, questions
+from api import body, description, jobs, logs
 from api.access import Access, admitted
-from api.batch_route import BatchRequest
-from api.body import CheckRequest, TopologyRequest
-from api.doctor import LogRequest, ScriptsRequest, TimingsRequest
-from api.examples import add_examples
 from api.headers import SECURITY_HEADERS, UNKEPT, KnownAnswers, SecurityHeaders, Unread
-from api.machines import MachineRequest
 from api.metrics import Metrics
-from api.problems import Problem, ProblemAnswer, install, no_page, plain_problem
-from api.race import RaceRequest
-from api.schema import LateProblem, UnfittingProblem
+from api.problems import ProblemAnswer, install, no_page, plain_problem
 from api.settings import Settings, read_settings
 from api.work import Work
-from planner import __version__
-from planner.request.schema import Request
 
 HAS_PAGES = find_spec("web") is not None
 """REST serves without them."""
@@ -40,42 +31,8 @@ if HAS_PAGES:
     from web import routes as pages
 
 
-_BODIES = (
-    Request,
-    CheckRequest,
-    TopologyRequest,
-    TimingsRequest,
-    ScriptsRequest,
-    LogRequest,
-    BatchRequest,
-    MachineRequest,
-    RaceRequest,
-)
 _LAST_ANSWERS_SECONDS = 2.0
 """For those who wait to be told that the service ends: a search stops within one."""
-_REFERENCE = "#/components/schemas/{model}"
-
-
-class App(FastAPI):
-    """Describes bodies that the routes read by themselves."""
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the description with the contract's schemas, and examples of what is answered."""
-        if self.openapi_schema:
-            return self.openapi_schema
-        description = super().openapi()
-        schemas = description.setdefault("components", {}).setdefault("schemas", {})
-        for model in (*_BODIES, Problem):
-            schemas |= _schemas(model)
-        ours = {**_schemas(UnfittingProblem), **_schemas(LateProblem)}
-        description["components"]["schemas"] = {**ours, **schemas}
-        add_examples(description["paths"])
-        return description
-
-
-def _schemas(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema(ref_template=_REFERENCE)
-    return {**schema.pop("$defs", {}), model.__name__: schema}
 
 
 class TrustedHosts:
@@ -159,28 +116,25 @@ def _refusal(path: str) -> ProblemAnswer:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     logs.configure(app.state.work.settings.logs)
-    async with app.state.work.started(jobs.warm):
+    async with app.state.work.started(jobs.warm, description.described):
         gc.freeze()  # what is loaded stays: looking through it holds the loop for a tenth of a second
         yield
         if app.state.open_requests:
             await wait(app.state.open_requests, timeout=_LAST_ANSWERS_SECONDS)
 
 
-def create_app(settings: Settings | None = None) -> App:
-    """Return the app. Its /docs is a page of ours, as FastAPI's loads scripts from elsewhere."""
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Return the app. Its description and /docs are routes of ours: FastAPI's hold the loop, and load scripts."""
     settings = settings or read_settings()
-    app = App(
-        title="planner",
-        summary="Plans how to train a model on several GPUs.",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
+    app = FastAPI(
+        openapi_url=None,
         dependencies=[Depends(admitted)],
         lifespan=_lifespan,
     )
     app.state.work, app.state.access = Work(settings), Access(settings)
     app.state.metrics, app.state.read_within = Metrics(), body.read_within
-    for part in (planning, catalog, questions, operations):
+    app.state.described = partial(app.state.work.once, description.described)
+    for part in (*description.PARTS, description):
         app.include_router(part.router)
     if HAS_PAGES:
         pages.mount(app)

@@ -17,6 +17,7 @@ from anyio import (
     CancelScope,
     CapacityLimiter,
     Event,
+    Lock,
     create_task_group,
     move_on_after,
     sleep_forever,
@@ -85,6 +86,8 @@ class Work:
         self._as_many = CapacityLimiter(inf)
         """Of the library's own, whose turns are not told from a start's."""
         self._start_one: Callable[[], object] = _nothing
+        self._lock = Lock()
+        self._always: dict[Callable[[], object], Any] = {}
         self._known = KnownReplies(settings)
 
     async def run(
@@ -153,17 +156,37 @@ class Work:
         """Return how many requests wait for a process."""
         return self._waiting
 
+    async def once(self, function: Callable[[], ResultT]) -> ResultT:
+        """Return what a function always gives; it is asked once, and has the time that it takes."""
+        async with self._lock:
+            if function not in self._always:
+                async with self._behind, self._processes:
+                    self._always[function] = _result(await self._in_process(function))
+        result: ResultT = self._always[function]
+        return result
+
     @asynccontextmanager
-    async def started(self, warm: Callable[[], object]) -> AsyncIterator[None]:
-        """Start every process, by a function that reads what all answers need; end them all after."""
+    async def started(
+        self, warm: Callable[[], object], ahead: Callable[[], object] | None = None
+    ) -> AsyncIterator[None]:
+        """Start every process, by a function that reads what all answers need; end them all after.
+
+        Where there is more than one, what `ahead` always gives is made before it is asked for.
+        """
         async with create_task_group() as group:
             self._start_one = partial(group.start_soon, self._start, warm)
             for _ in range(self.settings.processes):
                 self._start_one()
+            if ahead is not None and self.settings.processes > 1:
+                group.start_soon(self._ahead, ahead)
             yield
             self._start_one = _nothing
             await self._known.close()
             group.cancel_scope.cancel()
+
+    async def _ahead(self, function: Callable[[], object]) -> None:
+        with suppress(Exception):  # who asks for it is told
+            await self.once(function)
 
     async def _within_limits(
         self, function: Callable[..., object], *arguments: Any, may_wait: bool

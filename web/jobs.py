@@ -51,6 +51,12 @@ def draw_estimate(query: Query) -> str:
     return render("_answer.html", **figures(job, candidate), is_estimate=True)
 
 
+def draw_docs(description: bytes, base_url: str) -> str:
+    """Return the page of the REST door's routes."""
+    said = json.loads(description)
+    return render("docs.html", paths=said["paths"], base_url=base_url)
+
+
 def _held_layout(asked: Request, job: Job) -> Layout:
     """Return the layout that a form holds, with the largest part of its micro-batch that divides a rank's share."""
     held = asked.strategy or StrategyRequest()

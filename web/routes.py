@@ -22,6 +22,7 @@ from web.form import form_values
 from web.jobs import (
     comparison_as_json,
     draw_comparison,
+    draw_docs,
     draw_estimate,
     draw_plan,
     plan_as_json,
@@ -180,10 +181,11 @@ def term_page(name: str) -> HTMLResponse:
 
 
 @router.get("/docs")
-def docs_page(request: Request) -> HTMLResponse:
+async def docs_page(request: Request) -> HTMLResponse:
     """Show the REST door's routes, from its own OpenAPI description."""
-    schema: dict[str, Any] = request.app.openapi()
-    return HTMLResponse(render("docs.html", paths=schema["paths"], base_url=str(request.base_url)))
+    description = (await request.app.state.described()).body
+    page = await request.app.state.work.run(request, draw_docs, description, str(request.base_url))
+    return HTMLResponse(page)
 
 
 def error_page(request: Request, error: PlannerError, title: str) -> str | None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from served import served
 
-from api.main import create_app
-from api.settings import Settings
+from api.description import described
 
 GENERATOR = "openapi-python-client==0.29.1"
 
@@ -69,8 +68,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_generated_client_plans_estimates_and_fetches_files(python: Path, tmp_path: Path) -> None:
-    description = create_app(Settings(processes=0)).openapi()
-    (tmp_path / "openapi.json").write_text(json.dumps(description))
+    (tmp_path / "openapi.json").write_bytes(described().body)
     (tmp_path / "config.yaml").write_text(CONFIG)
     made = subprocess.run(
         [

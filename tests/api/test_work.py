@@ -118,6 +118,23 @@ def test_a_process_that_took_too_long_is_ended() -> None:
         os.kill(process, 0)
 
 
+def test_what_is_always_the_same_is_made_once_beside_the_server() -> None:
+    async def ask() -> tuple[list[int], int]:
+        work = Work(Settings(processes=2, deadline_seconds=0.01))
+        async with work.started(time.time, os.getpid):
+            made: list[int] = []
+            async with anyio.create_task_group() as group:
+                for _ in range(3):
+                    group.start_soon(_append, made, work)
+            return made, await work.once(os.getpid)
+
+    async def _append(made: list[int], work: Work) -> None:
+        made.append(await work.once(os.getpid))
+
+    made, later = anyio.run(ask)
+    assert {*made} == {later} != {os.getpid()}
+
+
 def test_a_request_whose_turn_never_came_leaves_nothing_that_waits() -> None:
     async def ask() -> tuple[Outcome, int]:
         busy = Work(Settings(processes=1, queue=1, deadline_seconds=0.2))

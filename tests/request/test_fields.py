@@ -34,7 +34,7 @@ next(each for each in table["fieldset"] if each["legend"] == "Training")["inputs
 from click.testing import CliRunner
 
 from api.fields import by_field
-from api.main import create_app
+from api.description import description
 from planner.cli import cli
 from planner.cli.options import build_request
 from planner.cli.plans import suggest
@@ -52,7 +52,7 @@ assert request.recipe.dropout_share == 0.1
 words = request_words(request.model_dump(mode="json", exclude_unset=True))
 assert words and ["--dropout", "0.1"] == words[words.index("--dropout") :][:2], words
 
-schemas: Any = create_app().openapi()["components"]["schemas"]
+schemas: Any = description()["components"]["schemas"]
 described = schemas["RecipeRequest"]["properties"]["dropout_share"]
 assert described["description"] == "Share that is dropped. Left out: no.", described
 assert described["anyOf"][0] == {"type": "number", "minimum": 0, "exclusiveMaximum": 1}, described

@@ -2,12 +2,14 @@
 
 import math
 import time
+from collections.abc import Mapping
 from hashlib import sha256
 from http import HTTPStatus
 from secrets import compare_digest
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fastapi import Request
+from fastapi.security import APIKeyHeader, HTTPBearer
 from limits import RateLimitItem, parse
 from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import MovingWindowRateLimiter
@@ -15,8 +17,15 @@ from limits.aio.strategies import MovingWindowRateLimiter
 from api.settings import Settings
 from planner.core.errors import PlannerError
 
-_FOR_ALL = frozenset({"/healthz", "/readyz", "/metrics"})
+FOR_ALL = frozenset({"/healthz", "/readyz", "/metrics"})
 """What an orchestrator asks: neither keys nor rates."""
+
+
+SCHEMES: Mapping[str, Any] = {
+    "bearer": HTTPBearer(auto_error=False),
+    "header": APIKeyHeader(name="X-API-Key", auto_error=False),
+}
+"""Ways to send a key."""
 
 
 class KeyMissingError(PlannerError):
@@ -48,9 +57,9 @@ class Access:
             KeyMissingError: it needs a key.
             TooOftenError: its client asked as often as it may.
         """
-        if http.url.path in _FOR_ALL:
+        if http.url.path in FOR_ALL:
             return
-        key = _key(http)
+        key = await _key(http)
         if self._keys and not self._is_known(key):
             raise KeyMissingError(
                 "this service asks for a key", hint="send it as Authorization: Bearer KEY"
@@ -76,10 +85,10 @@ async def admitted(http: Request) -> None:
     await http.app.state.access.check(http)
 
 
-def _key(http: Request) -> bytes:
-    kind, _, key = http.headers.get("authorization", "").partition(" ")
-    said = key.strip() if kind.lower() == "bearer" else http.headers.get("x-api-key", "")
-    return said.encode("utf-8", "surrogateescape")
+async def _key(http: Request) -> bytes:
+    """Return the key that a request was sent with, in whichever way."""
+    borne, said = await SCHEMES["bearer"](http), await SCHEMES["header"](http)
+    return (borne.credentials if borne else said or "").encode("utf-8", "surrogateescape")
 
 
 STATUSES = {

@@ -4,12 +4,14 @@ It takes seconds, so a process makes it, once.
 """
 
 import json
+from types import ModuleType
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from pydantic import BaseModel
 
 from api import catalog, operations, planning, questions
+from api.access import FOR_ALL, SCHEMES
 from api.batch_route import BatchRequest
 from api.body import CheckRequest, TopologyRequest
 from api.doctor import LogRequest, ScriptsRequest, TimingsRequest
@@ -18,7 +20,8 @@ from api.jobs import Reply, reply_of
 from api.machines import MachineRequest
 from api.problems import Problem
 from api.race import RaceRequest
-from api.schema import LateProblem, UnfittingProblem
+from api.schema import NAMED_ALONE
+from api.words import add_words
 from planner import __version__
 from planner.request import schema
 
@@ -64,20 +67,35 @@ def description() -> dict[str, Any]:
         summary="Plans how to train a model on several GPUs.",
         version=__version__,
         servers=[{"url": "/"}],
+        openapi_tags=[{"name": _tag(part), "description": _subject(part)} for part in PARTS],
+        generate_unique_id_function=lambda route: route.name,
     )
     for part in PARTS:
-        app.include_router(part.router)
+        app.include_router(part.router, tags=[_tag(part)])
     said = app.openapi()
-    schemas = said.setdefault("components", {}).setdefault("schemas", {})
-    for model in (*_BODIES, Problem):
-        schemas |= _schemas(model)
-    said["components"]["schemas"] = {
-        **_schemas(UnfittingProblem),
-        **_schemas(LateProblem),
-        **schemas,
+    schemas = said["components"]["schemas"]
+    for model in (*_BODIES, Problem, *NAMED_ALONE):
+        schemas |= {name: each for name, each in _schemas(model).items() if name not in schemas}
+    said["components"]["securitySchemes"] = {
+        name: scheme.model.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for name, scheme in SCHEMES.items()
     }
+    said["security"] = [{}, *({name: []} for name in SCHEMES)]  # none where the service has no keys
+    for path in FOR_ALL & said["paths"].keys():
+        said["paths"][path]["get"]["security"] = []
+    add_words(schemas)
     add_examples(said["paths"])
     return said
+
+
+def _tag(part: ModuleType) -> str:
+    return part.__name__.rpartition(".")[2]
+
+
+def _subject(part: ModuleType) -> str:
+    """Return what the docstring of a part says that its routes do."""
+    said = (part.__doc__ or "").strip().removeprefix("Routes that ").removeprefix("Routes for ")
+    return said[:1].upper() + said[1:]
 
 
 def _schemas(model: type[BaseModel]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from planner.core.errors import Problem
 from planner.domain.cluster import Instance
 from planner.domain.strategy import Choice, Layout
 from planner.machine import document
@@ -35,6 +36,12 @@ _ONLY_IN_THE_CONTRACT: dict[str, Any] = {
 """Fields of a layout that the contract writes otherwise than the record has them, or that are a request's."""
 _LEFT_OUT: dict[str, Any] = {"json_schema_extra": lambda schema: schema.pop("default")}
 """Of a field that is not there where it says nothing: it is never null."""
+
+
+_NAMES = {Problem: "ErrorItem"}
+"""Of records that are called otherwise here: a problem is all of a failed request."""
+SHAPES: dict[str, Any] = {}
+"""What each model is of, by its name."""
 
 
 class Closed(BaseModel):
@@ -83,7 +90,7 @@ def _of_record(record: Any) -> type[BaseModel]:
         known |= _ONLY_IN_THE_CONTRACT
     if record.__module__ == document.__name__:
         return _of_document(record, known)
-    return _model(record.__name__, record, known, set(known))
+    return _model(_NAMES.get(record, record.__name__), record, known, set(known))
 
 
 def _meant(record: Any) -> dict[Any, Any]:
@@ -109,6 +116,7 @@ def _of_document(record: Any, hints: dict[str, Any]) -> type[BaseModel]:
 
 
 def _model(name: str, shape: Any, hints: dict[str, Any], required: set[str]) -> type[BaseModel]:
+    SHAPES[name] = shape
     described = {
         field: (_wire(hint, within=name), ... if field in required else Field(None, **_LEFT_OUT))
         for field, hint in hints.items()

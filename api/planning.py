@@ -18,7 +18,9 @@ from api.schema import (
     PLANNED,
     READ,
     Bundle,
+    EstimateLine,
     ModelWithNotes,
+    SuggestionLine,
     TopologyAnswer,
     answered,
     batch_body,
@@ -105,7 +107,7 @@ async def zipped_bundle(http: Request, body: Body, token: Token = "") -> Respons
 @router.post(
     "/v1/suggest/batch",
     openapi_extra=batch_body(),
-    responses=json_lines(BATCH),
+    responses=json_lines(BATCH, SuggestionLine),
     response_class=Response,
 )
 async def suggest_many(http: Request, lines: Lines, token: Token = "") -> StreamingResponse:
@@ -116,7 +118,7 @@ async def suggest_many(http: Request, lines: Lines, token: Token = "") -> Stream
 @router.post(
     "/v1/estimate/batch",
     openapi_extra=batch_body(),
-    responses=json_lines(BATCH),
+    responses=json_lines(BATCH, EstimateLine),
     response_class=Response,
 )
 async def estimate_many(http: Request, lines: Lines, token: Token = "") -> StreamingResponse:

@@ -125,6 +125,18 @@ LateProblem = create_model(
 )
 
 
+def _line(name: str, answer: Any) -> type[BaseModel]:
+    said = "A line of a batch's answer, under the number of the line that asked."
+    return create_model(name, __base__=answer_model(answer), __doc__=said, line=(int, ...))
+
+
+SuggestionLine = _line("SuggestionLine", shapes.SuggestionAnswer)
+EstimateLine = _line("EstimateLine", shapes.EstimateAnswer)
+RefusedLine = _line("RefusedLine", shapes.RefusedAnswer)
+NAMED_ALONE = (UnfittingProblem, LateProblem, SuggestionLine, EstimateLine, RefusedLine)
+"""That no route has as the model of its answer."""
+
+
 def answered(statuses: tuple[int, ...], model: type[BaseModel]) -> Responses:
     """Return the description of answers in JSON: the model's, or problems."""
     return {200: {"model": model}, **_problems(statuses)}
@@ -136,14 +148,11 @@ def zip_file(statuses: tuple[int, ...]) -> Responses:
     return {200: {"description": "The files", "content": content}, **_problems(statuses)}
 
 
-def json_lines(statuses: tuple[int, ...]) -> Responses:
-    """Return the description of answers a line, or of problems with all of it."""
-    content = {
-        _LINES: {
-            "schema": {"type": "string"},
-            "example": '{"line":1,"id":1,"ok":false,"error":{}}\n',
-        }
-    }
+def json_lines(statuses: tuple[int, ...], line: type[BaseModel]) -> Responses:
+    """Return the description of answers a line, each of a model or a refusal, or of problems with all of it."""
+    names = (line.__name__, RefusedLine.__name__)
+    either = {"oneOf": [{"$ref": _REFERENCE.format(model=name)} for name in names]}
+    content = {_LINES: {"schema": _BYTES, "x-item-schema": either}}
     said = "A line per request, in order: its answer, or {id, ok: false, error}, under the number of its line"
     return {200: {"description": said, "content": content}, **_problems(statuses)}
 

@@ -54,7 +54,9 @@ def draw_estimate(query: Query) -> str:
 def draw_docs(description: bytes, base_url: str) -> str:
     """Return the page of the REST door's routes."""
     said = json.loads(description)
-    return render("docs.html", paths=said["paths"], base_url=base_url)
+    schemas = said["components"]["schemas"].items()
+    fields = {name: each for name, each in schemas if "properties" in each}
+    return render("docs.html", paths=said["paths"], fields=fields, base_url=base_url)
 
 
 def _held_layout(asked: Request, job: Job) -> Layout:

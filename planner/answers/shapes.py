@@ -404,6 +404,7 @@ class ErrorAnswer(TypedDict):
     """What is wrong with a line of a batch, where, and what to do."""
 
     type: str
+    """Names the kind of error; stable, for programs."""
     message: str
     hint: str
     field: str

@@ -93,6 +93,39 @@ def test_every_answer_of_every_route_has_a_schema_and_an_example_of_it(
                     check(description, said["schema"], said["example"])
 
 
+def test_every_field_says_what_it_is(description: dict[str, Any]) -> None:
+    schemas = description["components"]["schemas"]
+    for name, schema in schemas.items():
+        for field, said in schema.get("properties", {}).items():
+            assert said["description"], f"data/request/answers.toml has no {field}, of {name}"
+    assert schemas["Request"]["properties"]["max_gpus"]["description"].startswith("Plan on any")
+    assert schemas["RefusedLine"]["properties"]["line"]["type"] == "integer"
+
+
+def test_no_word_for_a_field_is_left_over(description: dict[str, Any]) -> None:
+    said = {
+        (field, each["description"])
+        for schema in description["components"]["schemas"].values()
+        for field, each in schema.get("properties", {}).items()
+    }
+    assert set(records.read("request", "answers").items()) <= said
+
+
+def test_operations_have_short_names_tags_and_ways_to_send_a_key(
+    description: dict[str, Any],
+) -> None:
+    operations = [each for methods in description["paths"].values() for each in methods.values()]
+    names = [each["operationId"] for each in operations]
+    assert len(set(names)) == len(names)
+    assert {"suggest", "estimate", "bundle"} <= set(names)
+    tags = {each["name"] for each in description["tags"] if each["description"]}
+    assert all(set(each["tags"]) <= tags for each in operations)
+    assert description["security"] == [{}, {"bearer": []}, {"header": []}]
+    assert set(description["components"]["securitySchemes"]) == {"bearer", "header"}
+    assert description["paths"]["/healthz"]["get"]["security"] == []
+    assert description["servers"] == [{"url": "/"}]
+
+
 @pytest.mark.parametrize(
     ("path", "asked", "body"),
     [

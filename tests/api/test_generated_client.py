@@ -24,16 +24,12 @@ post_hooks: []
 USE = """
 import io, json, sys, zipfile
 from planner_client import Client
-from planner_client.api.default import (
-    batch_v1_batch_post as batch,
-    bundle_v1_bundle_post as bundle,
-    estimate_v1_estimate_post as estimate,
-    machine_v1_machines_post as machines,
-    suggest_v1_suggest_post as suggest,
-    timings_v1_doctor_timings_post as timings,
-    zipped_bundle_v1_bundle_zip_post as zipped,
+from planner_client.api.planning import bundle, estimate, estimate_many, suggest, suggest_many, zipped_bundle
+from planner_client.api.questions import batch, machine, timings
+from planner_client.models import (
+    BatchRequest, EstimateLine, MachineRequest, Problem, RefusedLine, Request, SuggestionLine, TimingsRequest,
 )
-from planner_client.models import BatchRequest, MachineRequest, Problem, Request, TimingsRequest
+from planner_client.types import File
 
 client = Client(base_url=sys.argv[1], timeout=300)
 asked = Request.from_dict({"model": "gpt2", "cluster": {"gpus_per_node": 4}})
@@ -41,15 +37,27 @@ layout = Request.from_dict({**asked.to_dict(), "strategy": {"zero_stage": 2}})
 refused = suggest.sync(client=client, body=Request.from_dict({"model": "gpt2", "cluster": {"gpu": "h1000"}}))
 times = [{"gpus": 1, "seconds": 43.1}, {"gpus": 4, "seconds": 48.2}]
 run = {"request": layout.to_dict(), "step_seconds": 0.4}
-archive = zipped.sync_detailed(client=client, body=asked).content
+archive = zipped_bundle.sync(client=client, body=asked).payload
+
+def lines(route, *asked):
+    sent = File(payload=io.BytesIO("\\n".join(map(json.dumps, asked)).encode()))
+    return [json.loads(line) for line in route.sync(client=client, body=sent).payload]
+
+suggested = lines(suggest_many, asked.to_dict(), {"modle": "gpt2"})
+estimated = lines(estimate_many, layout.to_dict())
 print(json.dumps({
     "family": suggest.sync(client=client, body=asked).chosen.family,
     "zero_stage": estimate.sync(client=client, body=layout).strategy.zero_stage,
     "files": sorted(bundle.sync(client=client, body=asked).files.to_dict()),
-    "zipped": sorted(zipfile.ZipFile(io.BytesIO(archive)).namelist()),
+    "zipped": sorted(zipfile.ZipFile(archive).namelist()),
     "diagnosis": timings.sync(client=client, body=TimingsRequest.from_dict({"times": times})).code,
     "batch": batch.sync(client=client, body=BatchRequest.from_dict({"global_batch_size": 8})).splits[0].micro_batch_size,
-    "machine": machines.sync(client=client, body=MachineRequest.from_dict({"runs": [run]})).machine.kind,
+    "machine": machine.sync(client=client, body=MachineRequest.from_dict({"runs": [run]})).machine.kind,
+    "lines": [
+        SuggestionLine.from_dict(suggested[0]).chosen.family,
+        RefusedLine.from_dict(suggested[1]).error.type_,
+        EstimateLine.from_dict(estimated[0]).strategy.zero_stage,
+    ],
     "refused": [isinstance(refused, Problem), refused.errors[0].field],
 }))
 """
@@ -96,4 +104,5 @@ def test_a_generated_client_plans_estimates_and_fetches_files(python: Path, tmp_
     assert "trainer/train.py" in said["files"]
     assert said["zipped"] == [f"plan/{name}" for name in said["files"]]
     assert (said["diagnosis"], said["batch"], said["machine"]) == ("TIM003", 8, "planner-machine")
+    assert said["lines"] == ["ddp", "urn:planner:invalid-request", 2]
     assert said["refused"] == [True, "cluster.gpu"]

@@ -622,11 +622,16 @@ def test_unknown_rule_is_a_page_with_a_hint(client: TestClient) -> None:
     assert "did you mean ONE00" in answer.text
 
 
-def test_docs_list_every_route_of_the_description(client: TestClient) -> None:
-    text = Page(client.get("/docs").text).text
-    for path, methods in client.get("/openapi.json").json()["paths"].items():
+def test_docs_list_every_route_and_field_of_the_description(client: TestClient) -> None:
+    html = client.get("/docs").text
+    text, described = Page(html).text, client.get("/openapi.json").json()
+    for path, methods in described["paths"].items():
         for method in methods:
             assert f"{method.upper()} {path}" in text
+    assert set(re.findall(r'href="#(\w+)"', html)) - {"main"} <= set(
+        re.findall(r'id="(\w+)"', html)
+    )
+    assert "Tokens per sequence." in text
 
 
 def test_head_is_answered(client: TestClient) -> None:

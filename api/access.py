@@ -2,21 +2,26 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from http import HTTPStatus
 from secrets import compare_digest
 from typing import Any, ClassVar
 
+import structlog
 from fastapi import Request
 from fastapi.security import APIKeyHeader, HTTPBearer
 from limits import RateLimitItem, parse
-from limits.aio.storage import MemoryStorage
+from limits.aio.storage import MemoryStorage, RedisStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 
+from api.far import Far
 from api.settings import Settings
 from planner.core.errors import PlannerError
 
+_LOG = structlog.stdlib.get_logger("api")
 FOR_ALL = frozenset({"/healthz", "/readyz", "/metrics"})
 """What an orchestrator asks: neither keys nor rates."""
 
@@ -45,10 +50,18 @@ class TooOftenError(PlannerError):
 class Access:
     """The keys and the rate of a service."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, far: Far) -> None:
         self._keys = tuple(key.get_secret_value().encode() for key in settings.api_keys)
         self._rate: RateLimitItem | None = parse(settings.rate) if settings.rate else None
-        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._near, self._far = MovingWindowRateLimiter(MemoryStorage()), far
+        self._shared = self._near
+        if far.redis is not None:
+            pool: Any = far.redis.connection_pool
+            known = RedisStorage("async+redis://", implementation="redispy", connection_pool=pool)
+            self._shared = MovingWindowRateLimiter(known)
+        self._most_searches = settings.searches
+        self._searches: Counter[str] = Counter()
+        self._is_told = False
 
     async def check(self, http: Request) -> None:
         """Let a request in.
@@ -64,16 +77,77 @@ class Access:
             raise KeyMissingError(
                 "this service asks for a key", hint="send it as Authorization: Bearer KEY"
             )
-        if self._rate is None:
+        http.state.client = sha256(key).hexdigest() if self._keys else self._address(http)
+        await self.count(http)
+
+    async def count(self, http: Request, cost: int = 1) -> None:
+        """Count so many requests of a client.
+
+        Raises:
+            TooOftenError: it asked as often as it may.
+        """
+        if self._rate is None or cost < 1:
             return
-        host = http.client.host if http.client else ""
-        who = sha256(key).hexdigest() if self._keys else host
-        if not await self._limiter.hit(self._rate, who):
-            window = await self._limiter.get_window_stats(self._rate, who)
-            seconds = max(1, math.ceil(window.reset_time - time.time()))
-            raise TooOftenError(
-                f"more than {self._rate}", hint=f"try again in {seconds} s", seconds=seconds
+        rate, who = self._rate, http.state.client
+        seconds = await self._far.ask(lambda _: self._waits(self._shared, rate, who, cost))
+        if seconds is None:
+            seconds = await self._waits(self._near, rate, who, cost)
+        if seconds:
+            hint = f"try again in {seconds} s"
+            raise TooOftenError(f"more than {rate}", hint=hint, seconds=seconds)
+
+    async def count_lines(self, http: Request, lines: int) -> None:
+        """Count the lines of a batch, of which the request is one.
+
+        Raises:
+            TooOftenError: they are more than the client may ask yet, or ever.
+        """
+        if self._rate is not None and lines > self._rate.amount:
+            said = f"{lines} lines are as many requests, and {self._rate} is the limit"
+            raise TooOftenError(said, f"at most {self._rate.amount} lines", seconds=60)
+        await self.count(http, lines - 1)
+
+    @staticmethod
+    async def _waits(
+        limiter: MovingWindowRateLimiter, rate: RateLimitItem, who: str, cost: int
+    ) -> int:
+        """Return for how many seconds a client has to wait, 0 where it has not; then it is counted."""
+        if await limiter.hit(rate, who, cost=cost):
+            return 0
+        window = await limiter.get_window_stats(rate, who)
+        return max(1, math.ceil(window.reset_time - time.time()))
+
+    def _address(self, http: Request) -> str:
+        """Return a client's address as uvicorn has it, which takes a proxy's word where FORWARDED_ALLOW_IPS names the proxy."""
+        host, port = http.client or ("", 0)
+        if port and "x-forwarded-for" in http.headers and not self._is_told:
+            self._is_told = True
+            _LOG.warning(
+                "clients of a proxy count as one: FORWARDED_ALLOW_IPS does not name it", proxy=host
             )
+        return host
+
+    @contextmanager
+    def searching(self, http: Request) -> Iterator[None]:
+        """Count a search of a client while it goes on.
+
+        Raises:
+            TooOftenError: as many of its go on as may.
+        """
+        if not self._most_searches:
+            yield
+            return
+        who = http.state.client
+        if self._searches[who] >= self._most_searches:
+            said = f"{self._searches[who]} searches of yours go on, which is as many as may"
+            raise TooOftenError(said, hint="wait for one of them", seconds=2)
+        self._searches[who] += 1
+        try:
+            yield
+        finally:
+            self._searches[who] -= 1
+            if not self._searches[who]:
+                del self._searches[who]
 
     def _is_known(self, key: bytes) -> bool:
         """Return whether a key is one of ours; every one is compared, so that time tells nothing."""

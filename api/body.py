@@ -88,6 +88,7 @@ async def read_lines(http: requests.Request) -> tuple[tuple[int, bytes], ...]:
     lines = tuple((number, line) for number, line in numbered if line.strip())
     if any(len(line) > LARGEST_BODY_BYTES for _, line in lines):
         raise _too_large("a line of the batch", LARGEST_BODY_BYTES)
+    await http.app.state.access.count_lines(http, len(lines))
     return lines
 
 

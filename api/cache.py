@@ -1,7 +1,6 @@
 """Answers that are known already: in the process, and for several replicas in Redis."""
 
 import hashlib
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -9,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cachetools import TTLCache
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
+from api.far import Far
 from api.jobs import Reply
 from api.settings import Settings
 from planner import __version__
@@ -20,9 +18,6 @@ from planner.catalog.records import data_root
 Key = tuple[Any, ...]
 """A function of a module, and its arguments."""
 
-_PATIENCE_SECONDS = 0.25
-_REST_SECONDS = 5.0
-"""Without Redis after it failed: a request is to wait for it once, not each."""
 _DIGEST_LENGTH = 64
 
 
@@ -32,21 +27,14 @@ class KnownReplies:
     def __init__(self, settings: Settings) -> None:
         self._seconds = settings.cache_seconds
         self._near: TTLCache[Key, Any] = TTLCache(settings.cached_answers, settings.cache_seconds)
-        url = settings.redis_url
-        self._far: Redis | None = None
-        self._rests_until = 0.0
-        if url is not None:
+        self.far = Far(settings)
+        if self.far.redis is not None:
             _release()
-            self._far = Redis.from_url(
-                url.get_secret_value(),
-                socket_timeout=_PATIENCE_SECONDS,
-                socket_connect_timeout=_PATIENCE_SECONDS,
-            )
 
     async def get(self, key: Key) -> Any:
         """Return what is known, or None."""
         found = self._near.get(key)
-        if found is None and self._is_asked():
+        if found is None and self.far.redis is not None:
             found = await self._ask(key)
         return found
 
@@ -54,35 +42,17 @@ class KnownReplies:
         """Keep a reply; what Redis cannot keep is no failure."""
         with suppress(ValueError):
             self._near[key] = reply
-        if self._far is None or not isinstance(reply, Reply) or not self._is_asked():
-            return
-        try:
-            await self._far.set(_name(key), _packed(reply), ex=max(1, int(self._seconds)))
-        except (RedisError, OSError, TimeoutError):
-            self._rest()
-
-    async def close(self) -> None:
-        """Close the connections to Redis."""
-        if self._far is not None:
-            await self._far.aclose()
+        if self.far.redis is not None and isinstance(reply, Reply):
+            name, packed, seconds = _name(key), _packed(reply), max(1, int(self._seconds))
+            await self.far.ask(lambda redis: redis.set(name, packed, ex=seconds))
 
     async def _ask(self, key: Key) -> Reply | None:
-        try:
-            packed = await self._far.get(_name(key)) if self._far else None
-        except (RedisError, OSError, TimeoutError):
-            self._rest()
-            return None
-        reply = _unpacked(packed)
+        name = _name(key)
+        reply = _unpacked(await self.far.ask(lambda redis: redis.get(name)))
         if reply is not None:
             with suppress(ValueError):
                 self._near[key] = reply
         return reply
-
-    def _is_asked(self) -> bool:
-        return self._far is not None and time.monotonic() >= self._rests_until
-
-    def _rest(self) -> None:
-        self._rests_until = time.monotonic() + _REST_SECONDS
 
 
 def _name(key: Key) -> str:

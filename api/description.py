@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from pydantic import BaseModel
 
-from api import catalog, operations, planning, questions
+from api import catalog, later, operations, planning, questions
 from api.access import FOR_ALL, SCHEMES
 from api.batch_route import BatchRequest
 from api.body import CheckRequest, TopologyRequest
@@ -27,7 +27,7 @@ from planner.request import schema
 
 router = APIRouter(include_in_schema=False)
 
-PARTS = (planning, catalog, questions, operations)
+PARTS = (planning, later, catalog, questions, operations)
 """With routes that are described."""
 _BODIES = (
     schema.Request,

@@ -11,10 +11,15 @@ _GPT2 = b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}}'
 _LAYOUT = b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}, "strategy": {"zero_stage": 0}}'
 _COMMAND = b'{"command": "torchrun train.py --nproc_per_node 4"}'
 _PAIR = b'{"text": "        GPU0    GPU1\\nGPU0     X      NV12\\nGPU1    NV12     X"}'
+_JOB = (
+    b'{"id": "0123456789abcdef0123456789abcdef", "state": "going", "answer": null, "problem": null}'
+)
 _MOST_ITEMS, _LONGEST_TEXT = 1, 400
 
 _EXAMPLES: Mapping[tuple[str, str], Callable[[], bytes]] = {
     ("post", "/v1/suggest"): lambda: _timeless(jobs.suggestion(_GPT2).body),
+    ("post", "/v1/jobs"): lambda: _JOB,
+    ("get", "/v1/jobs/{id}"): lambda: _JOB,
     ("post", "/v1/estimate"): lambda: jobs.estimation(_LAYOUT).body,
     ("post", "/v1/memory"): lambda: jobs.memory(_LAYOUT).body,
     ("post", "/v1/bundle"): lambda: jobs.bundle(_GPT2).body,
@@ -52,7 +57,8 @@ _EXAMPLES: Mapping[tuple[str, str], Callable[[], bytes]] = {
 def add_examples(paths: Mapping[str, Mapping[str, Any]]) -> None:
     """Add an example to what each described route answers in JSON."""
     for (method, path), answer in _EXAMPLES.items():
-        content = paths[path][method]["responses"]["200"]["content"]["application/json"]
+        responses = paths[path][method]["responses"]
+        content = responses[min(responses)]["content"]["application/json"]
         content["example"] = _shortened(json.loads(answer()))
 
 

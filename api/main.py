@@ -20,6 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import body, description, jobs, logs
 from api.access import Access, admitted
 from api.headers import SECURITY_HEADERS, UNKEPT, KnownAnswers, SecurityHeaders, Unread
+from api.lanes import is_small
+from api.later import Later
 from api.metrics import Metrics
 from api.problems import ProblemAnswer, install, no_page, plain_problem
 from api.settings import Settings, read_settings
@@ -117,6 +119,7 @@ def _refusal(path: str) -> ProblemAnswer:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     logs.configure(app.state.work.settings.logs)
     async with app.state.work.started(jobs.warm, description.described):
+        is_small(b'{"model": "gpt2"}')  # what it reads at first holds the loop for a second
         gc.freeze()  # what is loaded stays: looking through it holds the loop for a tenth of a second
         yield
         if app.state.open_requests:
@@ -131,7 +134,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         dependencies=[Depends(admitted)],
         lifespan=_lifespan,
     )
-    app.state.work, app.state.access = Work(settings), Access(settings)
+    app.state.work = Work(settings)
+    app.state.later = Later(app.state.work)
+    app.state.access = Access(settings, app.state.work.far)
     app.state.metrics, app.state.read_within = Metrics(), body.read_within
     app.state.described = partial(app.state.work.once, description.described)
     for part in (*description.PARTS, description):

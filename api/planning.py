@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from api import jobs
 from api.body import read_body, read_lines
@@ -175,7 +176,16 @@ def _answer_lines(
 ) -> StreamingResponse:
     """Return the stream of what a job answers to each line; it ends with its client."""
     stream = _stream(http.app.state.work, job, lines, token)
-    return StreamingResponse(stream, media_type="application/jsonl")
+    return _Lines(stream, media_type="application/jsonl")
+
+
+class _Lines(StreamingResponse):
+    """Answers of a batch, which is a search of its client as long as it goes on."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them, or refuse them before the first."""
+        with scope["app"].state.access.searching(Request(scope)):
+            await super().__call__(scope, receive, send)
 
 
 async def _stream(

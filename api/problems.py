@@ -173,10 +173,23 @@ def _problem(request: Request, error: Exception) -> Problem:
         return _of_path(problem, *request.path_params) if error.field else problem
     if isinstance(error, RequestValidationError):
         return _planner_problem(path, HTTPStatus.UNPROCESSABLE_ENTITY, _invalid(error))
+    problem = _failure(path, error)
+    if problem.detail != problem.title:
+        return problem
+    said = f"{request.method} {path}: {problem.title.lower()}"
+    return problem.model_copy(update={"detail": said})
+
+
+def described_failure(path: str, error: Exception) -> dict[str, Any]:
+    """Return the problem of what failed when no request waited for it."""
+    return {**_failure(path, error).model_dump(), **_more(error)}
+
+
+def _failure(path: str, error: Exception) -> Problem:
+    if isinstance(error, PlannerError):
+        return _planner_problem(path, _status_of(error), error)
     if isinstance(error, HTTPException):
-        title, detail = HTTPStatus(error.status_code).phrase, str(error.detail)
-        said = detail if detail != title else f"{request.method} {path}: {title.lower()}"
-        return plain_problem(path, error.status_code, said)
+        return plain_problem(path, error.status_code, str(error.detail))
     reason = "this is a fault of the planner; its log says more"
     return plain_problem(path, HTTPStatus.INTERNAL_SERVER_ERROR, reason)
 
@@ -233,4 +246,8 @@ def plain_problem(path: str, status: int, detail: str, hint: str = "") -> Proble
 def _status(request: Request, error: PlannerError) -> HTTPStatus:
     if isinstance(error, UnknownNameError) and request.path_params:
         return HTTPStatus.NOT_FOUND
+    return _status_of(error)
+
+
+def _status_of(error: PlannerError) -> HTTPStatus:
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)

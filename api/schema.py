@@ -137,9 +137,11 @@ NAMED_ALONE = (UnfittingProblem, LateProblem, SuggestionLine, EstimateLine, Refu
 """That no route has as the model of its answer."""
 
 
-def answered(statuses: tuple[int, ...], model: type[BaseModel]) -> Responses:
+def answered(
+    statuses: tuple[int, ...], model: type[BaseModel] | None, status: int = HTTPStatus.OK
+) -> Responses:
     """Return the description of answers in JSON: the model's, or problems."""
-    return {200: {"model": model}, **_problems(statuses)}
+    return {int(status): {"model": model} if model else {}, **_problems(statuses)}
 
 
 def zip_file(statuses: tuple[int, ...]) -> Responses:

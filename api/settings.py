@@ -46,6 +46,12 @@ class Settings(BaseSettings):
     """Of which a request must have one, with commas between or as JSON; none: it needs none."""
     rate: str = ""
     """Of requests per client, such as 60/minute; "" for any."""
+    searches: int = Field(default=0, ge=0)
+    """Of a client at once, in each process that answers, a batch being one; 0 for any."""
+    jobs: int = Field(default=64, ge=0)
+    """Of /v1/jobs that go on, in each process that answers; one more is answered 429."""
+    job_seconds: float = Field(default=10 * _MINUTE, gt=0)
+    """For the plan of one of them."""
     logs: Literal["json", "text"] = "json"
     trusted_hosts: Annotated[list[str], NoDecode] = ["*"]
     """That a request may name as its host, with commas between or as JSON."""

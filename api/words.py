@@ -43,7 +43,7 @@ def _declared(kind: Any) -> Mapping[str, str]:
         base = get_origin(each) or each
         if base.__module__.partition(".")[0] in {"api", "planner"}:
             said |= _declared(SHAPES.get(base.__name__, base))
-    return said | _in_module(kind.__module__).get(kind.__name__, {})
+    return {**said, **_in_module(kind.__module__).get(kind.__name__, {})}
 
 
 @cache

@@ -1,8 +1,9 @@
 """Planning beside the server: in processes of its own, within a deadline, as long as the client waits."""
 
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -27,6 +28,7 @@ from anyio import (
 from starlette.requests import ClientDisconnect, Request
 
 from api.cache import Key, KnownReplies
+from api.lanes import is_small
 from api.process import PRIORITY, Outcome, outcome_behind_the_server, outcome_of
 from api.settings import Settings
 from planner.core.deadline import no_answer_within, with_less
@@ -79,16 +81,22 @@ class Work:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._processes = CapacityLimiter(max(settings.processes, 1))
-        self._waiting = 0
+        spare = 1 if settings.processes > 1 else 0
+        self._started = settings.processes + spare
+        self._processes = CapacityLimiter(max(self._started, 1))
+        self._usual = CapacityLimiter(max(settings.processes, 1))
+        """Of all but small plans, which find one more."""
         self._behind = CapacityLimiter(max(settings.processes - 1, 1))
         """Of batches: one process is left to who waits for one answer."""
+        self._waiting: Counter[bool] = Counter()
+        """Of small plans, and of others."""
         self._as_many = CapacityLimiter(inf)
         """Of the library's own, whose turns are not told from a start's."""
-        self._start_one: Callable[[], object] = _nothing
+        self._start_one: Callable[[AsyncExitStack], object] | None = None
         self._lock = Lock()
         self._always: dict[Callable[[], object], Any] = {}
         self._known = KnownReplies(settings)
+        self.far = self._known.far
 
     async def run(
         self,
@@ -116,12 +124,13 @@ class Work:
             kept: ResultT = _result(_as_outcome(known))
             return kept
         outcome: Outcome | None = None
-        async with create_task_group() as group:
-            group.start_soon(_cancel_when_gone, request, group.cancel_scope)
-            outcome = await self._made(key, token)
-            if group.cancel_scope.cancel_called:
-                outcome = None
-            group.cancel_scope.cancel()
+        with request.app.state.access.searching(request):
+            async with create_task_group() as group:
+                group.start_soon(_cancel_when_gone, request, group.cancel_scope)
+                outcome = await self._made(key, token)
+                if group.cancel_scope.cancel_called:
+                    outcome = None
+                group.cancel_scope.cancel()
         if outcome is None:
             raise ClientDisconnect
         result: ResultT = _result(outcome)
@@ -133,18 +142,21 @@ class Work:
         *arguments: Any,
         token: str = "",
         may_wait: bool = False,
+        seconds: float | None = None,
     ) -> Outcome:
-        """Return what a function gives or raises; `may_wait`, however many wait already."""
+        """Return what a function gives or raises; `may_wait`, however many wait already; within other seconds."""
         key = (function, *arguments)
         known = None if token else await self._known.get(key)
         if known is not None:
             return _as_outcome(known)
-        return await self._made(key, token, may_wait=may_wait)
+        return await self._made(key, token, may_wait=may_wait, seconds=seconds)
 
-    async def _made(self, key: Key, token: str, *, may_wait: bool = False) -> Outcome:
+    async def _made(
+        self, key: Key, token: str, *, may_wait: bool = False, seconds: float | None = None
+    ) -> Outcome:
         """Return the outcome of what is not known yet, and keep it where no secret opened it."""
         task = (*key, token) if token else key
-        outcome = await self._within_limits(*task, may_wait=may_wait)
+        outcome = await self._within_limits(*task, may_wait=may_wait, seconds=seconds)
         if outcome.error is None and not token:
             await self._known.put(key, outcome.result)
         elif isinstance(outcome.error, _LASTING) and not token:
@@ -154,13 +166,13 @@ class Work:
     @property
     def waiting(self) -> int:
         """Return how many requests wait for a process."""
-        return self._waiting
+        return self._waiting.total()
 
     async def once(self, function: Callable[[], ResultT]) -> ResultT:
         """Return what a function always gives; it is asked once, and has the time that it takes."""
         async with self._lock:
             if function not in self._always:
-                async with self._behind, self._processes:
+                async with self._behind, self._usual, self._processes:
                     self._always[function] = _result(await self._in_process(function))
         result: ResultT = self._always[function]
         return result
@@ -174,14 +186,18 @@ class Work:
         Where there is more than one, what `ahead` always gives is made before it is asked for.
         """
         async with create_task_group() as group:
-            self._start_one = partial(group.start_soon, self._start, warm)
-            for _ in range(self.settings.processes):
-                self._start_one()
+
+            def start_one(place: AsyncExitStack | None = None) -> None:
+                group.start_soon(self._start, warm, place)
+
+            self._start_one = start_one
+            for _ in range(self._started):
+                start_one()
             if ahead is not None and self.settings.processes > 1:
                 group.start_soon(self._ahead, ahead)
             yield
-            self._start_one = _nothing
-            await self._known.close()
+            self._start_one = None
+            await self.far.close()
             group.cancel_scope.cancel()
 
     async def _ahead(self, function: Callable[[], object]) -> None:
@@ -189,47 +205,57 @@ class Work:
             await self.once(function)
 
     async def _within_limits(
-        self, function: Callable[..., object], *arguments: Any, may_wait: bool
+        self,
+        function: Callable[..., object],
+        *arguments: Any,
+        may_wait: bool,
+        seconds: float | None,
     ) -> Outcome:
-        if self.waiting >= max(self.settings.queue, 1) and not may_wait:
+        small = self._started > 1 and not may_wait and is_small(*arguments)
+        if self._waiting[small] >= max(self.settings.queue, 1) and not may_wait:
             busy = "too many plans are being made"
             return Outcome(error=TooBusyError(busy, hint="try again in some seconds"))
         async with self._behind if may_wait else nullcontext():
-            return await self._in_turn(function, *arguments)
+            allowed = seconds or self.settings.deadline_seconds
+            return await self._in_turn(function, *arguments, small=small, allowed=allowed)
 
-    async def _in_turn(self, function: Callable[..., object], *arguments: Any) -> Outcome:
+    async def _in_turn(
+        self, function: Callable[..., object], *arguments: Any, small: bool, allowed: float
+    ) -> Outcome:
         outcome: Outcome | None = None
-        with move_on_after(self.settings.deadline_seconds) as limit:
-            async with self._turn():
+        with move_on_after(allowed) as limit:
+            async with self._turn(small=small) as held:
                 try:
-                    outcome = await self._in_process(function, *arguments, ends=limit.deadline)
+                    outcome = await self._in_process(
+                        function, *arguments, ends=limit.deadline, allowed=allowed
+                    )
                 finally:
-                    if outcome is None:
-                        # Its process is gone: the next request, which has a deadline too,
-                        # is not to wait for a new one.
-                        self._start_one()
-        return outcome or Outcome(error=self._took_too_long(function))
+                    if outcome is None and self._start_one is not None:
+                        # Its process is gone: a new one takes its place before the next request does,
+                        # which would take the one that is kept for small plans.
+                        self._start_one(held.pop_all())
+        return outcome or Outcome(error=_took_too_long(function, allowed))
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Wait for a process that is free."""
-        self._waiting += 1
-        try:
-            await self._processes.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._processes.release()
+    async def _turn(self, *, small: bool) -> AsyncIterator[AsyncExitStack]:
+        """Wait for a process that is free, and hold its place."""
+        async with AsyncExitStack() as held:
+            self._waiting[small] += 1
+            try:
+                await self._take(held, () if small else (self._usual,))
+            finally:
+                self._waiting[small] -= 1
+            yield held
 
-    def _took_too_long(self, function: Callable[..., object]) -> TookTooLongError:
-        is_of_text = getattr(function, "__name__", "") in _JOBS_OF_TEXT
-        hint = with_less("send less text") if is_of_text else with_less()
-        return TookTooLongError(no_answer_within(self.settings.deadline_seconds), hint)
+    async def _take(self, held: AsyncExitStack, lane: Sequence[CapacityLimiter]) -> None:
+        for limit in (*lane, self._processes):
+            await limit.acquire_on_behalf_of(held)
+            held.callback(limit.release_on_behalf_of, held)
 
-    async def _start(self, warm: Callable[[], object]) -> None:
-        async with self._processes:
+    async def _start(self, warm: Callable[[], object], place: AsyncExitStack | None) -> None:
+        async with place or AsyncExitStack() as held:
+            if place is None:
+                await self._take(held, (self._usual,))
             if self.settings.processes:
                 # Alone and first: all else imports for a while, and is to do that behind the server.
                 lower = partial(os.setpriority, os.PRIO_PROCESS, 0, PRIORITY)
@@ -238,10 +264,14 @@ class Work:
             await self._in_process(warm)
 
     async def _in_process(
-        self, function: Callable[..., object], *arguments: Any, ends: float = inf
+        self,
+        function: Callable[..., object],
+        *arguments: Any,
+        ends: float = inf,
+        allowed: float = inf,
     ) -> Outcome:
         left = Path(gettempdir()) / f"planner-left-{uuid4().hex}"
-        limited = (function, arguments, ends, self.settings.deadline_seconds, left)
+        limited = (function, arguments, ends, allowed, left)
         outcome: Outcome | None = None
         is_done = Event()
         async with create_task_group() as group:
@@ -278,8 +308,10 @@ def _result(outcome: Outcome) -> Any:
     return outcome.result
 
 
-def _nothing() -> None:
-    """Start no process: the service does not run."""
+def _took_too_long(function: Callable[..., object], seconds: float) -> TookTooLongError:
+    is_of_text = getattr(function, "__name__", "") in _JOBS_OF_TEXT
+    hint = with_less("send less text") if is_of_text else with_less()
+    return TookTooLongError(no_answer_within(seconds), hint)
 
 
 async def _stop_when_left(

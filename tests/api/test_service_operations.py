@@ -6,7 +6,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -18,7 +21,7 @@ from huggingface_hub.errors import GatedRepoError
 from needed import need
 from pydantic import SecretStr, ValidationError
 from redis import Redis
-from served import served
+from served import Service, served, wait_until
 
 from api.cache import KnownReplies
 from api.jobs import Reply, model, suggestion, warm
@@ -27,6 +30,11 @@ from api.settings import Settings
 from planner.models import hub_cache, hub_client
 
 GPT2 = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
+LONG = {
+    "model": "deepseek-ai/DeepSeek-V3",
+    "cluster": {"gpu": "h100", "gpus_per_node": 8, "nodes": 256, "inter_node": "infiniband-ndr"},
+    "max_gpus": 16384,
+}
 HIDDEN = "hf_0123456789abcdefghij"
 REPLY = Reply(b'{"an": "answer"}', "a" * 64)
 
@@ -68,6 +76,59 @@ def test_a_client_that_asks_too_often_is_told_when_to_come_again() -> None:
     assert 1 <= int(refused.headers["retry-after"]) <= 60
     assert refused.json()["type"] == "urn:planner:too-often"
     assert client.get("/healthz").status_code == 200
+
+
+def test_a_batch_costs_its_lines() -> None:
+    client = client_of(rate="4/minute")
+    lines = "\n".join(["{}"] * 3)
+    assert client.post("/v1/estimate/batch", content=lines).status_code == 200
+    assert client.get("/version").status_code == 200
+    assert client.get("/version").status_code == 429
+    alone = client_of(rate="4/minute").post("/v1/estimate/batch", content="{}\n" * 5)
+    assert (alone.status_code, alone.json()["hint"]) == (429, "at most 4 lines")
+
+
+def test_a_client_has_as_many_searches_at_once_as_it_may() -> None:
+    client = client_of(searches=1, api_keys=["first", "second"])
+    access = client.app.state.access  # type: ignore[attr-defined]
+    first, second = ({"x-api-key": name} for name in ("first", "second"))
+    mine = SimpleNamespace(state=SimpleNamespace(client=sha256(b"first").hexdigest()))
+    with access.searching(mine):
+        for path in ("/v1/estimate", "/v1/estimate/batch"):
+            refused = client.post(path, content="{}", headers=first)
+            assert (refused.status_code, refused.json()["type"]) == (429, "urn:planner:too-often")
+            assert refused.headers["retry-after"] == "2"
+        assert client.post("/v1/estimate", json={}, headers=second).status_code == 422
+    for path, status in (("/v1/estimate", 422), ("/v1/estimate/batch", 200)):
+        assert client.post(path, content="{}", headers=first).status_code == status
+
+
+def test_rates_count_across_replicas_where_they_share_a_redis(redis_server: Any) -> None:
+    url, process = redis_server
+    with (
+        served(processes=0, rate="3/minute", redis_url=url) as one,
+        served(processes=0, rate="3/minute", redis_url=url) as other,
+    ):
+        statuses = [each.get("/version")[0] for each in (one, other, one, other, one)]
+        assert statuses == [200, 200, 200, 429, 429]
+        process.kill()
+        process.wait()
+        assert one.get("/version")[0] == 200
+    assert "Traceback" not in one.said + other.said
+
+
+def test_an_unnamed_proxy_is_told_of_and_its_clients_count_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with served(processes=0, rate="2/minute") as service:  # uvicorn trusts 127.0.0.1
+        told = [service.get("/version", {"x-forwarded-for": f"10.0.0.{n}"})[0] for n in range(4)]
+    assert told == [200] * 4
+    assert "FORWARDED_ALLOW_IPS" not in service.said
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.1.1.1")
+    with served(processes=0, rate="2/minute") as service:
+        told = [service.get("/version", {"x-forwarded-for": f"10.0.0.{n}"})[0] for n in range(4)]
+    assert told == [200, 200, 429, 429]
+    assert service.said.count("FORWARDED_ALLOW_IPS") == 1
 
 
 def test_a_host_that_is_not_trusted_is_told_as_all_else_is() -> None:
@@ -153,11 +214,17 @@ def test_a_token_opens_a_model_once_and_is_kept_nowhere(
 @pytest.fixture
 def redis_server(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
     """A Redis of its own; its address and its process."""
-    program = need("redis-server", get="apt-get install redis-server")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [program, "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+    with started_redis(port, tmp_path) as process:
+        yield f"redis://127.0.0.1:{port}/0", process
+
+
+@contextmanager
+def started_redis(port: int, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    program = need("redis-server", get="apt-get install redis-server")
+    command = [program, "--port", str(port), "--save", "", "--dir", str(folder)]
     with subprocess.Popen([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL) as process:
         for _ in range(200):
             try:
@@ -165,7 +232,7 @@ def redis_server(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]
                     break
             except OSError:
                 time.sleep(0.05)
-        yield f"redis://127.0.0.1:{port}/0", process
+        yield process
         process.kill()
 
 
@@ -175,7 +242,7 @@ def ask(url: str, *keys: Any) -> list[Any]:
     async def _ask() -> list[Any]:
         replica = KnownReplies(Settings(redis_url=SecretStr(url)))
         found = [await replica.get(key) for key in keys]
-        await replica.close()
+        await replica.far.close()
         return found
 
     return anyio.run(_ask)
@@ -185,7 +252,7 @@ def tell(url: str, key: Any, reply: object) -> None:
     async def _tell() -> None:
         replica = KnownReplies(Settings(redis_url=SecretStr(url)))
         await replica.put(key, reply)
-        await replica.close()
+        await replica.far.close()
 
     anyio.run(_tell)
 
@@ -208,6 +275,52 @@ def test_what_redis_has_damaged_is_not_answered(redis_server: Any, damage: bytes
     (name,) = redis.keys()
     redis.set(name, damage)
     assert ask(url, (suggestion, b"{}")) == [None]
+
+
+def state_of(service: Service, path: str) -> dict[str, Any]:
+    status, headers, body = service.get(path)
+    assert (status, headers["cache-control"]) == (200, "no-store")
+    return dict(json.loads(body))
+
+
+def test_a_job_is_known_to_replicas_and_survives_a_redis_that_begins_anew(
+    redis_server: Any, tmp_path: Path
+) -> None:
+    url, process = redis_server
+    with served(processes=1, redis_url=url) as one, served(processes=0, redis_url=url) as other:
+        status, headers, body = one.post(GPT2, "/v1/jobs")
+        path = headers["location"]
+        assert (status, json.loads(body)["state"]) == (202, "going")
+        wait_until(lambda: state_of(other, path)["state"] == "done")
+        assert state_of(other, path)["answer"]["chosen"]["family"] == "ddp"
+        process.kill()
+        process.wait()
+        assert state_of(one, path)["state"] == "done"
+        assert other.get(path)[0] == 404
+        long = one.post(LONG, "/v1/jobs")[1]["location"]
+        with started_redis(int(url.removesuffix("/0").rpartition(":")[2]), tmp_path):
+            wait_until(lambda: other.get(long)[0] == 200)
+            assert state_of(other, long)["state"] == "going"
+            assert other.ask("DELETE", long, None, {})[0] == 204
+            assert [each.get(long)[0] for each in (one, other)] == [404, 404]
+            wait_until(lambda: one.post({**GPT2, "id": "after"})[0] == 200)
+    assert "Traceback" not in one.said + other.said
+
+
+def test_a_job_that_fails_says_why_and_more_than_may_go_on_are_refused() -> None:
+    with served(processes=1, jobs=1, job_seconds=3) as service:
+        path = service.post(LONG, "/v1/jobs")[1]["location"]
+        refused = service.post(GPT2, "/v1/jobs")
+        assert (refused[0], int(refused[1]["retry-after"])) == (429, 2)
+        assert int(service.get(path)[1]["retry-after"]) > 0
+        wait_until(lambda: state_of(service, path)["state"] == "failed")
+        late = state_of(service, path)
+        assert (late["problem"]["status"], late["answer"]) == (504, None)
+        path = service.post({"modle": 1}, "/v1/jobs")[1]["location"]
+        wait_until(lambda: state_of(service, path)["state"] == "failed")
+        assert state_of(service, path)["problem"]["errors"][0]["hint"] == "did you mean model?"
+        unknown = service.get("/v1/jobs/0")
+        assert (unknown[0], json.loads(unknown[2])["field"]) == (404, "id")
 
 
 def test_without_redis_answers_are_the_same(redis_server: Any) -> None:

@@ -20,6 +20,7 @@ from anyio import to_process
 from served import Service, children_of, command_of, served, wait_until
 
 from api.jobs import check, suggestion
+from api.lanes import is_small
 from api.process import PRIORITY, Outcome
 from api.settings import Settings
 from api.work import Work
@@ -260,6 +261,49 @@ def test_a_batch_leaves_a_process_to_who_waits_for_one_answer() -> None:
     taken, waiting = anyio.run(ask)
     assert taken < 50
     assert waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "small"),
+    [
+        (b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}}', True),
+        (b'{"model": "GPT2"}', True),
+        ((("model", "gpt2"), ("gpus_per_node", "8"), ("nodes", "2")), True),
+        ((("model", "gpt2"), ("gpus_per_node", "8"), ("nodes", "3")), False),
+        (b'{"model": "gpt2", "cluster": {"instance": "p4d.24xlarge", "nodes": 2}}', True),
+        (b'{"model": "gpt2", "cluster": {"gpus_per_node": 4}, "max_gpus": 64}', False),
+        (b'{"model": "gpt2", "cluster": {"gpus_per_node": 1e99}}', False),
+        (b'{"model": "gpt2", "cluster": {"nodes": -1}}', False),
+        (b'{"model": "gpt2", "cluster": 4}', False),
+        (b'{"model": "deepseek-ai/DeepSeek-V3", "cluster": {"gpus_per_node": 4}}', False),
+        (b'{"model": "someone/of-the-hub"}', False),
+        (b'{"model": {"model_type": "gpt2"}}', False),
+        (b'{"model": "gpt2"}' + b" " * 5000, False),
+        (b"[" * 4000, False),
+        (b"no json", False),
+        (b"[]", False),
+        ("gpt2", False),
+    ],
+)
+def test_what_is_small_is_known_before_it_is_searched(asked: object, small: object) -> None:
+    assert is_small(asked) is small
+    assert is_small() is False
+
+
+def test_small_plans_have_a_process_that_no_others_take() -> None:
+    async def ask() -> tuple[bool, int]:
+        work = Work(Settings(processes=2, queue=3, deadline_seconds=300))
+        async with anyio.create_task_group() as group:
+            for number in range(3):  # one waits, as no more may
+                group.start_soon(work.outcome, partial(time.sleep, 60 + number))
+            group.start_soon(partial(work.outcome, partial(time.sleep, 63), may_wait=True))
+            with anyio.fail_after(50):
+                answered = await work.outcome(len, json.dumps(GPT2).encode())
+            waiting = work.waiting
+            group.cancel_scope.cancel()
+        return answered.error is None, waiting
+
+    assert anyio.run(ask) == (True, 2)
 
 
 def test_more_than_may_wait_are_told_to_come_again(hurried: Service) -> None:

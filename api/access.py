@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from hashlib import sha256
 from http import HTTPStatus
 from secrets import compare_digest
-from typing import Any, ClassVar
+from typing import Any
 
 import structlog
 from fastapi import Request
-from fastapi.security import APIKeyHeader, HTTPBearer
+from fastapi.security import APIKeyHeader, HTTPBasic, HTTPBearer
 from limits import RateLimitItem, parse
 from limits.aio.storage import MemoryStorage, RedisStorage
 from limits.aio.strategies import MovingWindowRateLimiter
@@ -21,6 +21,7 @@ from api.far import Far
 from api.settings import Settings
 from planner.core.errors import PlannerError
 
+_PROMPT = 'Basic realm="planner", charset="UTF-8"'
 _LOG = structlog.stdlib.get_logger("api")
 FOR_ALL = frozenset({"/healthz", "/readyz", "/metrics"})
 """What an orchestrator asks: neither keys nor rates."""
@@ -28,15 +29,20 @@ FOR_ALL = frozenset({"/healthz", "/readyz", "/metrics"})
 
 SCHEMES: Mapping[str, Any] = {
     "bearer": HTTPBearer(auto_error=False),
+    "basic": HTTPBasic(auto_error=False),
     "header": APIKeyHeader(name="X-API-Key", auto_error=False),
 }
-"""Ways to send a key."""
+"""Ways to send a key; a browser asks for a name, which may be any, and a password, which is the key."""
 
 
 class KeyMissingError(PlannerError):
     """The service asks for a key, and the request has none that it knows."""
 
-    headers: ClassVar = {"WWW-Authenticate": "Bearer"}
+    def __init__(
+        self, message: str, hint: str = "", field: str = "", scheme: str = "Bearer"
+    ) -> None:
+        super().__init__(message, hint, field)
+        self.headers = {"WWW-Authenticate": scheme}
 
 
 class TooOftenError(PlannerError):
@@ -74,9 +80,11 @@ class Access:
             return
         key = await _key(http)
         if self._keys and not self._is_known(key):
-            raise KeyMissingError(
-                "this service asks for a key", hint="send it as Authorization: Bearer KEY"
-            )
+            if "text/html" in http.headers.get("accept", ""):
+                hint = "load the page again: any name will do, and a key is the password"
+                raise KeyMissingError("this service asks for a key", hint, scheme=_PROMPT)
+            hint = "send it as Authorization: Bearer KEY"
+            raise KeyMissingError("this service asks for a key", hint)
         http.state.client = sha256(key).hexdigest() if self._keys else self._address(http)
         await self.count(http)
 
@@ -161,8 +169,10 @@ async def admitted(http: Request) -> None:
 
 async def _key(http: Request) -> bytes:
     """Return the key that a request was sent with, in whichever way."""
-    borne, said = await SCHEMES["bearer"](http), await SCHEMES["header"](http)
-    return (borne.credentials if borne else said or "").encode("utf-8", "surrogateescape")
+    borne, typed = await SCHEMES["bearer"](http), await SCHEMES["basic"](http)
+    said = await SCHEMES["header"](http) or ""
+    key = borne.credentials if borne else typed.password if typed else said
+    return str(key).encode("utf-8", "surrogateescape")
 
 
 STATUSES = {

@@ -13,6 +13,7 @@ from planner.core.errors import (
     MOST_PROBLEMS,
     InvalidInputError,
     InvalidRequestError,
+    PlannerError,
     Problem,
     did_you_mean,
 )
@@ -55,6 +56,15 @@ class CheckRequest(WireModel):
     sequence_length: int | None = Field(default=None, ge=1, le=2**24)
 
 
+class TooLargeError(PlannerError):
+    """A body, or a line of one, is larger than is read."""
+
+
+_SHORTER = {
+    "/v1/doctor/log": "send the log from its first error on, or its end: tail --bytes 900000 FILE",
+    "/v1/suggest/batch": "send it in parts",
+    "/v1/estimate/batch": "send it in parts",
+}
 Wire = TypeVar("Wire", bound=WireModel)
 
 
@@ -62,7 +72,8 @@ async def read_body(http: requests.Request) -> bytes:
     """Return the body as it was sent.
 
     Raises:
-        HTTPException: it says that it is no JSON, is too large, or too slow.
+        HTTPException: it says that it is no JSON, or is too slow.
+        TooLargeError: it is that.
         ClientDisconnect: the client left before it was sent.
     """
     kind = _content_type(http)
@@ -77,7 +88,9 @@ async def read_lines(http: requests.Request) -> tuple[tuple[int, bytes], ...]:
     Each with its number, from 1. All are read before the first is answered: most clients read nothing until all is sent.
 
     Raises:
-        HTTPException: it is no JSON Lines, is too large, or too slow.
+        HTTPException: it is no JSON Lines, or is too slow.
+        TooLargeError: it is that, or a line is.
+        TooOftenError: its client may not ask so much.
         ClientDisconnect: the client left before it was sent.
     """
     kind = _content_type(http)
@@ -87,7 +100,7 @@ async def read_lines(http: requests.Request) -> tuple[tuple[int, bytes], ...]:
     numbered = enumerate(body.split(b"\n"), start=1)
     lines = tuple((number, line) for number, line in numbered if line.strip())
     if any(len(line) > LARGEST_BODY_BYTES for _, line in lines):
-        raise _too_large("a line of the batch", LARGEST_BODY_BYTES)
+        raise _too_large("a line of the batch", LARGEST_BODY_BYTES, "a request a line")
     await http.app.state.access.count_lines(http, len(lines))
     return lines
 
@@ -96,7 +109,8 @@ async def read_within(http: requests.Request, largest_bytes: int) -> bytes:
     """Return the body, of at most so many bytes.
 
     Raises:
-        HTTPException: it is too large, or too slow.
+        HTTPException: it is too slow.
+        TooLargeError: it is that.
         ClientDisconnect: the client left before it was sent.
     """
     body = bytearray()
@@ -104,7 +118,8 @@ async def read_within(http: requests.Request, largest_bytes: int) -> bytes:
         async for chunk in http.stream():
             body += chunk
             if len(body) > largest_bytes:
-                raise _too_large("the body", largest_bytes)
+                hint = _SHORTER.get(http.url.path, "send less text")
+                raise _too_large("the body", largest_bytes, hint)
     if limit.cancelled_caught:
         close = {"Connection": "close"}
         raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body came too slowly", headers=close)
@@ -173,9 +188,8 @@ def _wrong_type(kind: str, right: str) -> HTTPException:
     return HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, said)
 
 
-def _too_large(what: str, most_bytes: int) -> HTTPException:
-    said = f"{what} is larger than {most_bytes:,} bytes"
-    return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+def _too_large(what: str, most_bytes: int, hint: str) -> TooLargeError:
+    return TooLargeError(f"{what} is larger than {most_bytes:,} bytes", hint)
 
 
 def _problem(detail: Any, model: type[WireModel], hint: str) -> Problem:

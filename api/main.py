@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from fastapi import Depends, FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -146,6 +147,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(KnownAnswers)
     app.add_middleware(GZipMiddleware)
     app.add_middleware(SecurityHeaders)
+    if settings.origins:
+        headers = ("Authorization", "Content-Type", "X-API-Key", "X-HF-Token")
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=headers,
+            expose_headers=("ETag", "Location", "Retry-After", "X-Request-ID"),
+        )
     app.add_middleware(TrustedHosts, trusted=settings.trusted_hosts)
     app.add_middleware(Unread)
     app.state.open_requests = set()

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from api import access
+from api.body import TooLargeError
 from api.fields import by_field, described_by_field, urn_of, words_of
 from api.headers import SECURITY_HEADERS, UNKEPT
 from api.jobs import to_json
@@ -41,6 +42,7 @@ STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
     TooBusyError: HTTPStatus.TOO_MANY_REQUESTS,
     LostProcessError: HTTPStatus.SERVICE_UNAVAILABLE,
     TookTooLongError: HTTPStatus.GATEWAY_TIMEOUT,
+    TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     **access.STATUSES,
 }
 """The nearest class of an error decides."""

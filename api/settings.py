@@ -56,7 +56,10 @@ class Settings(BaseSettings):
     trusted_hosts: Annotated[list[str], NoDecode] = ["*"]
     """That a request may name as its host, with commas between or as JSON."""
 
-    @field_validator("api_keys", "trusted_hosts", mode="before")
+    origins: Annotated[list[str], NoDecode] = []
+    """Whose pages may ask from a browser, such as https://wiki.example.org; with commas between or as JSON."""
+
+    @field_validator("api_keys", "trusted_hosts", "origins", mode="before")
     @classmethod
     def _is_a_list(cls, said: object) -> object:
         """Return the entries of a text.

@@ -121,8 +121,8 @@ def test_operations_have_short_names_tags_and_ways_to_send_a_key(
     assert {"suggest", "estimate", "bundle"} <= set(names)
     tags = {each["name"] for each in description["tags"] if each["description"]}
     assert all(set(each["tags"]) <= tags for each in operations)
-    assert description["security"] == [{}, {"bearer": []}, {"header": []}]
-    assert set(description["components"]["securitySchemes"]) == {"bearer", "header"}
+    assert description["security"] == [{}, {"bearer": []}, {"basic": []}, {"header": []}]
+    assert set(description["components"]["securitySchemes"]) == {"bearer", "basic", "header"}
     assert description["paths"]["/healthz"]["get"]["security"] == []
     assert description["servers"] == [{"url": "/"}]
 

@@ -24,6 +24,11 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "api" / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "docker-compose.yaml").read_text())
 OBJECTS = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+KEYS = {
+    *("image", "build", "command", "environment", "ports", "configs", "depends_on", "restart"),
+    *("read_only", "tmpfs", "cap_drop", "security_opt", "stop_grace_period", "deploy"),
+}
+"""Of a service, by the Compose specification."""
 CLASSES = {
     "Deployment": "V1Deployment",
     "Service": "V1Service",
@@ -68,7 +73,9 @@ def test_probes_ask_for_what_there_is() -> None:
 
 def test_every_setting_is_one_of_the_service() -> None:
     names = {entry["name"]: entry["value"] for entry in container()["env"]}
-    for given in (names, COMPOSE["services"]["api"]["environment"]):
+    composed = dict(COMPOSE["services"]["api"]["environment"])
+    assert composed.pop("FORWARDED_ALLOW_IPS") == "*"  # uvicorn's own
+    for given in (names, composed):
         fields = {name.removeprefix("PLANNER_").lower(): value for name, value in given.items()}
         assert set(fields) <= set(Settings.model_fields)
         Settings(**fields)
@@ -104,10 +111,19 @@ def test_services_and_the_autoscaler_select_what_there_is() -> None:
 
 
 def test_compose_builds_this_image_and_knows_its_services() -> None:
-    api = COMPOSE["services"]["api"]
+    api, proxy = COMPOSE["services"]["api"], COMPOSE["services"]["proxy"]
+    assert COMPOSE.keys() <= {"services", "configs"}
+    assert all(each.keys() <= KEYS for each in COMPOSE["services"].values())
+    assert api["deploy"]["replicas"] == 2
+    assert "ports" not in api
+    (config,) = proxy["configs"]
+    told = COMPOSE["configs"][config["source"]]["content"]
+    assert "proxy_pass http://api:8000;" in told
+    assert "X-Forwarded-For $$remote_addr;" in told
+    assert not re.search(r"(?<!\$)\$(?!\$)", told.replace("$$", ""))
     assert (DEPLOY / api["build"]).resolve() == ROOT
     assert set(api["depends_on"]) <= set(COMPOSE["services"])
-    assert api["ports"] == ["8000:8000"]
+    assert proxy["ports"] == ["8000:8000"]
     assert api["environment"]["PLANNER_REDIS_URL"] == "redis://redis:6379/0"
 
 
@@ -122,6 +138,9 @@ def test_what_compose_starts_answers(tmp_path: Path) -> None:
     ) as redis:
         try:
             settings = COMPOSE["services"]["api"]["environment"]
+            settings = {
+                name: said for name, said in settings.items() if name.startswith("PLANNER_")
+            }
             given = {name.removeprefix("PLANNER_"): value for name, value in settings.items()}
             url = given["REDIS_URL"].replace("redis:6379", f"127.0.0.1:{port}")
             with served(**{**given, "REDIS_URL": url}) as service:

@@ -62,7 +62,12 @@ def test_a_service_with_keys_answers_who_has_one() -> None:
         assert refused.headers["www-authenticate"] == "Bearer"
     for headers in ({"x-api-key": "first"}, {"authorization": "bearer second"}):
         assert client.get("/v1/gpus/h100", headers=headers).status_code == 200
-    assert client.get("/", headers={"accept": "text/html"}).status_code == 401
+    for path in ("/", "/docs"):
+        prompt = client.get(path, headers={"accept": "text/html"})
+        assert (prompt.status_code, prompt.headers["www-authenticate"].split()[0]) == (401, "Basic")
+        assert client.get(path, auth=("anybody", "second")).status_code == 200
+        assert client.get(path, auth=("second", "anybody")).status_code == 401
+    assert client.get("/", headers={"authorization": "Basic no-base64"}).status_code == 401
     assert [client.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")] == [
         200
     ] * 3
@@ -76,6 +81,22 @@ def test_a_client_that_asks_too_often_is_told_when_to_come_again() -> None:
     assert 1 <= int(refused.headers["retry-after"]) <= 60
     assert refused.json()["type"] == "urn:planner:too-often"
     assert client.get("/healthz").status_code == 200
+
+
+def test_pages_of_named_origins_may_ask() -> None:
+    asks = {"origin": "https://wiki.example", "access-control-request-method": "POST"}
+    allowed = client_of(origins=["https://wiki.example"]).options("/v1/suggest", headers=asks)
+    assert allowed.headers["access-control-allow-origin"] == "https://wiki.example"
+    for client in (client_of(origins=["https://other.example"]), client_of()):
+        refused = client.options("/v1/suggest", headers=asks)
+        assert refused.status_code >= 400
+        assert "access-control-allow-origin" not in refused.headers
+
+
+def test_what_is_too_large_is_told_what_to_send() -> None:
+    refused = client_of().post("/v1/doctor/log", content=b" " * (2**20 + 1))
+    assert (refused.status_code, refused.json()["type"]) == (413, "urn:planner:too-large")
+    assert "tail --bytes 900000" in refused.json()["hint"]
 
 
 def test_a_batch_costs_its_lines() -> None:

@@ -314,6 +314,9 @@ def test_a_job_is_known_to_replicas_and_survives_a_redis_that_begins_anew(
         assert (status, json.loads(body)["state"]) == (202, "going")
         wait_until(lambda: state_of(other, path)["state"] == "done")
         assert state_of(other, path)["answer"]["chosen"]["family"] == "ddp"
+        wrong = one.post({"modle": 1}, "/v1/jobs")[1]["location"]
+        wait_until(lambda: state_of(other, wrong)["state"] == "failed")
+        assert state_of(other, wrong)["problem"]["errors"][0]["hint"] == "did you mean model?"
         process.kill()
         process.wait()
         assert state_of(one, path)["state"] == "done"
@@ -337,9 +340,6 @@ def test_a_job_that_fails_says_why_and_more_than_may_go_on_are_refused() -> None
         wait_until(lambda: state_of(service, path)["state"] == "failed")
         late = state_of(service, path)
         assert (late["problem"]["status"], late["answer"]) == (504, None)
-        path = service.post({"modle": 1}, "/v1/jobs")[1]["location"]
-        wait_until(lambda: state_of(service, path)["state"] == "failed")
-        assert state_of(service, path)["problem"]["errors"][0]["hint"] == "did you mean model?"
         unknown = service.get("/v1/jobs/0")
         assert (unknown[0], json.loads(unknown[2])["field"]) == (404, "id")
 

@@ -15,6 +15,7 @@ _FEW_PARAMETERS = 2e9
 """Beyond these a search takes a second or more: 0.9 s for gpt2 on 16 GPUs, 2.6 s for 70B, 17 s for DeepSeek-V3."""
 _SHORT = 4096
 """Bytes of a body that is looked into on the event loop."""
+_LONGEST_NAME = 100
 _MANY_SEARCHES = ("max_gpus", "deadline_hours", "why", "machine")
 _USUAL_NODE = 8
 
@@ -29,7 +30,7 @@ def is_small(*arguments: object) -> bool:
     if not 0 < node * _whole(cluster.get("nodes")) <= _FEW_GPUS:
         return False
     model = said.get("model")
-    return isinstance(model, str) and _is_small_model(model)
+    return isinstance(model, str) and len(model) <= _LONGEST_NAME and _is_small_model(model)
 
 
 def _said(asked: object) -> Mapping[str, Any]:

@@ -354,7 +354,12 @@ def test_topology_is_read_however_the_browser_ends_lines(client: TestClient) -> 
         ({"model": "gpt2", "intra_node": "string"}, 422, "intra_node", "unknown link"),
         ({**GPT2, "framework": "tensorflow"}, 422, "framework", "known: accelerate"),
         ({**GPT2, "optimizer": "adam"}, 422, "optimizer", "did you mean adamw"),
-        ({**GPT2, "precision": "fp8", "framework": "torch"}, 422, "precision", "not estimated for torch"),
+        (
+            {**GPT2, "precision": "fp8", "framework": "torch"},
+            422,
+            "precision",
+            "not estimated for torch",
+        ),
         ({**GPT2, "method": "dora"}, 422, "method", "'lora'"),
         ({**GPT2, "weights_dtype": "fp8"}, 422, "weights_dtype", "config"),
         ({**GPT2, "lora_rank": "8"}, 422, "lora_rank", "has no adapters"),

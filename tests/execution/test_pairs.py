@@ -127,7 +127,7 @@ def train_alone(model: Any, loss_of: Callable[[Any, Pair], Tensor]) -> Reference
     for step in range(STEPS):
         batch = every[step * GLOBAL_BATCH_SIZE : (step + 1) * GLOBAL_BATCH_SIZE]
         total = torch.stack([loss_of(model, pair) for pair in batch]).mean()
-        total.backward()
+        total.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
         losses.append(update(model, optimizer, rate(step), total, 1.0))
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     return Reference(initial, weights, losses)

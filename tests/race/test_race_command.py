@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fastapi.testclient import TestClient
 from proof.measured import FOLDER
-from stand_ins import OOM, REQUEST, entrant, steps, write
+from raced import OOM, REQUEST, entrant, steps, write
 
 from api.main import create_app
 from api.settings import Settings

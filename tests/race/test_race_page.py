@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import log_samples
-from stand_ins import entrant
+from raced import entrant
 from test_docs import ROOT, check_block, update
 
 from planner.calibrate.logs.reading import read_log_bytes

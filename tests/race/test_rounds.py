@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from stand_ins import OOM, entrant, steps
+from raced import OOM, entrant, steps
 
 from planner.core.units import GIB
 from planner.race.process import started

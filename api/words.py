@@ -48,7 +48,10 @@ def _declared(kind: Any) -> Mapping[str, str]:
 
 @cache
 def _in_module(name: str) -> Mapping[str, Mapping[str, str]]:
-    tree = ast.parse(inspect.getsource(sys.modules[name]))
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[name]))
+    except (OSError, TypeError):  # installed as bytecode alone, or made as it runs
+        return {}
     return {
         each.name: dict(_docstrings(each.body))
         for each in tree.body

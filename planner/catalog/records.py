@@ -178,7 +178,14 @@ def _gpu(canonical: str) -> Gpu:
     return build(Gpu, {**record, "gemm": curve}, f"gpus/{canonical}")
 
 
-def link(name: str, field: str = "cluster.intra_node") -> LinkRecord:
+_USUAL_LINKS = {
+    "cluster.intra_node": "such as nvlink or pcie-4-x16;",
+    "cluster.inter_node": "such as infiniband-ndr, ethernet-25g or roce-200g;",
+}
+"""What is named where no name is near."""
+
+
+def link(name: str, field: str = "name") -> LinkRecord:
     """Return a link by name.
 
     Raises:
@@ -186,15 +193,10 @@ def link(name: str, field: str = "cluster.intra_node") -> LinkRecord:
     """
     wanted = name.strip().lower()
     if wanted not in link_names():
-        near = did_you_mean(name, link_names())
-        usual = (
-            "infiniband-ndr, ethernet-25g or roce-200g"
-            if "inter" in field
-            else "nvlink or pcie-4-x16"
-        )
+        near = did_you_mean(name, link_names()) or _USUAL_LINKS.get(field, "")
         raise UnknownNameError(
             f"unknown link {name[:60]!r}",
-            hint=f"{near or f'such as {usual};'} `planner links` lists all of them",
+            hint=f"{near} `planner links` lists all of them".lstrip(),
             field=field,
         )
     return _link(wanted)

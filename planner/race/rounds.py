@@ -60,7 +60,7 @@ def run_all(entrants: Sequence[Entrant], race: Race) -> tuple[tuple[Standing, ..
         if each.entrant.missing:
             each.state, each.why = MISSING, f"needs {', '.join(each.entrant.missing)}"
     try:
-        with _ended_by_sigterm():
+        with _ended_by_signals():
             _rounds(every, time.monotonic() + race.budget_seconds, race)
     except KeyboardInterrupt:
         return tuple(every), True
@@ -115,13 +115,15 @@ def _best_high(every: Sequence[Standing], than: Standing) -> float:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Take SIGTERM as Ctrl-C: what was measured is kept."""
+def _ended_by_signals() -> Iterator[None]:
+    """Take SIGTERM as Ctrl-C, and Ctrl-C too where a shell started this in its background: what was measured is kept."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    taken = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, signal.default_int_handler) for each in taken]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in zip(taken, before, strict=True):
+            signal.signal(each, handler)

@@ -160,6 +160,10 @@ def _nearest_value(field: str, detail: Any) -> str:
     return did_you_mean(text, known, nearness=_NEAR) or f"known: {', '.join(known)}"
 
 
+_MOST_LISTED = 20
+"""Names of a hint: more are not read."""
+
+
 def _is_branch(step: str) -> bool:
     return step in {"str", "int"} or "[" in step or step[:1].isupper()
 
@@ -174,4 +178,8 @@ def _nearest_field(name: str, parent: str, sections: Sections) -> str:
     for section in ("cluster", "recipe", "strategy"):
         if meant in sections[section].model_fields:
             return f"did you mean {section}.{meant}?"
-    return did_you_mean(name, known) or f"known: {', '.join(known)}"
+    first = ", ".join([*known][:_MOST_LISTED])
+    rest = len(known) - _MOST_LISTED
+    return did_you_mean(name, known) or f"known: {first}" + (
+        f" and {rest} more" if rest > 0 else ""
+    )

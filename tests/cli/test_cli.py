@@ -197,7 +197,7 @@ def test_out_writes_the_bundle_once(tmp_path: Path) -> None:
     assert "README.md" in first.stderr
     assert "Run it" not in first.stdout
     written = {path.name for path in (tmp_path / "plan").iterdir()}
-    assert written == {"README.md", "plan.json", "trainer"}
+    assert written == {"README.md", "launcher.py", "plan.json", "trainer"}
     again = process("suggest", "gpt2", "--gpus", "2", "--out", out)
     assert again.returncode == 2
     assert "--force" in again.stderr

@@ -25,7 +25,7 @@ help:
 	@echo "make test-engines   run every file that is written"
 	@echo "make test-browser   pages in Chromium"
 	@echo "make test-service   the image's steps, generated clients, generated requests"
-	@echo "make test-pythons   demo and the tests of make test on the other Pythons that are here"
+	@echo "make test-pythons   demo and tests of what calls dependencies, on the other Pythons that are here"
 	@echo "make test-all   all of these"
 	@echo "make test-newest   the files with the newest release of every package that they import"
 	@echo "make coverage   branch coverage of the tests that run in one process"

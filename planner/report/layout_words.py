@@ -51,7 +51,7 @@ _POST_TRAINING = {
     "dpo": "DPO of ",
     "orpo": "ORPO of ",
     "simpo": "SimPO of ",
-    "reward": "a reward model of ",
+    "reward": "Reward model of ",
 }
 _EITHER = {"recipe.job": "--job pretrain or finetune"}
 """Flags whose values are worth the words, where one was assumed."""

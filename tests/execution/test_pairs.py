@@ -170,7 +170,7 @@ def test_dpo_trains_like_one_process(name: str, tmp_path: Path) -> None:
 
 
 def test_one_process_does_too(tmp_path: Path) -> None:
-    spec = with_layout(SPEC, gpus_per_node=1, gradient_accumulation_steps=4)
+    spec = with_layout(SPEC, gpus_per_node=1, gradient_accumulation_steps=8)
     done = run(tmp_path, spec).finish()
     assert done.losses == pytest.approx(of_dpo().losses, abs=TOLERANCE)
 

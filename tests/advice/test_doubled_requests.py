@@ -7,6 +7,21 @@ SEEDS = range(20)
 EACH = 25
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_more_of_a_machine_makes_no_answer_slower(seed: int) -> None:
-    assert not [told for case in requests(EACH, seed) if (told := slower(case))]
+def slower_ones(seed: int) -> list[str]:
+    return [told for case in requests(EACH, seed) if (told := slower(case))]
+
+
+class TestMoreOfAMachineMakesNoAnswerSlower:
+    """Half of them: the tests of a class stay on one core, and the other has the other half."""
+
+    @pytest.mark.parametrize("seed", SEEDS[::2])
+    def test_in_even_seeds(self, seed: int) -> None:
+        assert not slower_ones(seed)
+
+
+class TestMoreOfAMachineMakesNoAnswerSlowerEither:
+    """The other half."""
+
+    @pytest.mark.parametrize("seed", SEEDS[1::2])
+    def test_in_odd_seeds(self, seed: int) -> None:
+        assert not slower_ones(seed)

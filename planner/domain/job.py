@@ -23,6 +23,13 @@ TILED = ("dpo", "grpo")
 """Jobs whose trainers score answers piece by piece."""
 OF_PAIRS = (*COMPARES_TEXTS, "reward")
 """Jobs whose samples are a chosen answer and a rejected one, which run as two sequences."""
+
+
+def sequences_of_a_sample(job: str | None) -> int:
+    """Return how many sequences a sample of a job is: two where it is a pair of answers."""
+    return 2 if job in OF_PAIRS else 1
+
+
 HALF_BITS, HALF_BYTES = 16, 2
 """Of a number in fp16 or bf16."""
 _FP32_BITS = 32
@@ -108,7 +115,7 @@ class Recipe:
     @property
     def sequences_per_sample(self) -> int:
         """Return how many sequences a sample is: of a pair both, one behind the other in the same forward."""
-        return 2 if self.job in OF_PAIRS else 1
+        return sequences_of_a_sample(self.job)
 
     @property
     def compares_log_probabilities(self) -> bool:

@@ -103,4 +103,4 @@ def generate(
 
 
 def _step_flops(spec: RunSpec) -> float:
-    return spec.flops_per_token * spec.sequence_length * spec.global_batch_size
+    return spec.flops_per_token * spec.tokens_per_sample * spec.global_batch_size

@@ -66,6 +66,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
     return asdict(spec) | {
         **spec.contract(),
         "world_size": world_size,
+        "tokens_per_sample": spec.tokens_per_sample,
         "data_parallel_size": spec.data_parallel_size,
         "last_node": spec.nodes - 1,
         "gpus": "1 GPU" if world_size == 1 else f"{spec.nodes} x {spec.gpus_per_node} GPUs",
@@ -120,7 +121,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "compute_dtype": compute_dtype(spec),
         "versions": _plain(spec.versions),
         "ranges": _ranges(spec),
-        "tokens_per_step": format_count(spec.global_batch_size * spec.sequence_length),
+        "tokens_per_step": format_count(spec.global_batch_size * spec.tokens_per_sample),
         "expected_peak_gib": round(spec.expected_peak_bytes / GIB, 2),
         **first_lines(spec),
         # FSDP and DeepSpeed compute with 16-bit weights; autocast rounds what it knows of.

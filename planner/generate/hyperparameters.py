@@ -38,7 +38,7 @@ def hyperparameters(spec: RunSpec, batch_factor: float = 1.0) -> Hyperparameters
     )
     sequences = batch_factor * spec.global_batch_size
     beside = beside_adamw(spec.optimizer)
-    rate = beside.rate_factor * recipe.rate(sequences, sequences * spec.sequence_length)
+    rate = beside.rate_factor * recipe.rate(sequences, sequences * spec.tokens_per_sample)
     return Hyperparameters(
         learning_rate=float(f"{rate:.2g}"),
         beta2=recipe.beta2,

@@ -5,7 +5,7 @@ from dataclasses import field
 
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
-from planner.domain.job import HALF_BITS
+from planner.domain.job import HALF_BITS, sequences_of_a_sample
 from planner.domain.strategy import Layout
 
 README_STEPS = 1000
@@ -150,6 +150,11 @@ class RunSpec(Layout):
     """Package to version: what the files were checked with."""
     oldest_versions: Mapping[str, str] = field(default_factory=dict)
     """Package to the oldest version that ran them, where that is another."""
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """Return the tokens of what a batch counts: of a pair those of both answers."""
+        return self.sequence_length * sequences_of_a_sample(self.job)
 
     @property
     def world_size(self) -> int:

@@ -112,10 +112,10 @@ def _spare(plan: Plan) -> tuple[Figure, ...]:
         return ()
     offered = plan.spare_gpus + plan.job.cluster.world_size
     verb = "is" if plan.spare_gpus == 1 else "are"
-    pace = format_pace(plan.all_gpus_seconds, plan.chosen.step_time.step_seconds)
-    why = f"a step on all {offered} would be {pace}"
-    if not plan.all_gpus_seconds:
-        why = "the batch has too few sequences for them"
+    why = "the batch has too few sequences for them"
+    if plan.all_gpus_seconds:
+        pace = format_pace(plan.all_gpus_seconds, plan.chosen.step_time.step_seconds)
+        why = f"a step on all {offered} would be {pace}"
     rest = f"{verb} left free: {why}"
     return (Figure(label="Spare", amount=f"{plan.spare_gpus} of {offered} GPUs", rest=rest),)
 

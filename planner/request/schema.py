@@ -20,7 +20,7 @@ from planner.core.errors import (
 )
 from planner.core.errors import problems_of as problems_of_error
 from planner.core.frozen import frozen
-from planner.domain.job import Job
+from planner.domain.job import TILED, Job
 from planner.domain.model import Model
 from planner.domain.target_length import with_target_length
 from planner.parallel.lora import find_lora
@@ -237,7 +237,7 @@ def _resolve(
     assumptions += gaps
     if of_a_run:
         assumptions += divided_tokens(request.strategy, framework, model)
-    if of_a_run and "loss" not in wanted.model_fields_set:
+    if of_a_run and "loss" not in wanted.model_fields_set and recipe.job not in TILED:
         recipe, taken = with_usual_loss(recipe, request.strategy, model, framework)
         assumptions += taken
     check_recipe(recipe, model, framework, cluster.gpu)

@@ -11,6 +11,7 @@ from planner.calibrate.logs.plans import request_of_plan
 from planner.core.errors import InvalidInputError
 from planner.core.files import open_file
 from planner.core.frozen import frozen
+from planner.domain.job import sequences_of_a_sample
 
 LARGEST_PLAN = 2**25
 """Bytes of a plan.json that are read."""
@@ -115,7 +116,9 @@ def _planned(given: str, folder: Path | None, plan: dict[str, Any]) -> Planned:
         stages=len(memory["stages"]),
         micro_batch_size=chosen.get("strategy", {}).get("micro_batch_size"),
         recompute=str(chosen.get("strategy", {}).get("recompute", "")),
-        tokens_per_step=_count(recipe["sequence_length"]) * _count(recipe["global_batch_size"]),
+        tokens_per_step=_count(recipe["sequence_length"])
+        * sequences_of_a_sample(recipe.get("job"))
+        * _count(recipe["global_batch_size"]),
         tokens_per_second=_amount(chosen.get("tokens_per_second_per_gpu") or 0.0)
         * _count(cluster["world_size"])
         / (1 - (recipe.get("padding_share") or 0.0)),

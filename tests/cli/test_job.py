@@ -5,6 +5,7 @@ import json
 import pytest
 from test_cli import process, run
 
+from planner.calibrate.logs.per_step import tokens_of_a_sample
 from planner.core.errors import InvalidInputError
 
 
@@ -47,3 +48,15 @@ def test_where_nothing_fits_a_table_stands_in_place_of_a_hint() -> None:
     assert {"--method qlora", "--nodes 64"} <= {row.partition("  yes")[0].strip() for row in rows}
     assert "hint:" not in done.stderr
     assert max(map(len, done.stderr.splitlines()[1:])) <= 100
+
+
+def test_fewer_pairs_than_gpus_leave_the_others_free() -> None:
+    words = ["suggest", "gpt2", "--gpus", "8", "--gpu", "h100", "--job", "dpo"]
+    ended = run(*words, "--global-batch-size", "4")
+    assert (ended.exit_code, "of 8 GPUs" in ended.stdout) == (0, True)
+
+
+def test_a_pair_has_the_tokens_of_both_answers() -> None:
+    pair = {"sequence_length": 128, "job": "dpo"}
+    assert tokens_of_a_sample(pair) == 2 * tokens_of_a_sample({"sequence_length": 128}) == 256
+    assert tokens_of_a_sample({"job": "dpo"}) == 0

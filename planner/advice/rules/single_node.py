@@ -4,6 +4,7 @@ from planner.advice.rules.base import Situation
 from planner.advice.rules.sentences import said
 from planner.core.units import format_rate
 from planner.domain.dimensions import DIMENSIONS
+from planner.domain.job import OF_PAIRS
 from planner.domain.optimizer import ADAMW
 from planner.domain.strategy import Recompute
 from planner.step_time.nn_data_parallel import data_parallel_step
@@ -78,7 +79,7 @@ def model_exceeds_one_gpu_on_fast_links(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or not situation.job.cluster.slowest_link.is_fast:
         return None
-    return shortfall(situation) + said("ONE003.fast", link=link(situation))
+    return shortfall(situation) + said(f"ONE003.fast{_whole(situation)}", link=link(situation))
 
 
 def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
@@ -94,7 +95,12 @@ def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or situation.job.cluster.slowest_link.is_fast:
         return None
-    return shortfall(situation) + said("ONE004.slow", link=link(situation))
+    return shortfall(situation) + said(f"ONE004.slow{_whole(situation)}", link=link(situation))
+
+
+def _whole(situation: Situation) -> str:
+    """Return the ending of sentences about jobs whose trainers have data parallelism alone, "" of all others."""
+    return "_whole" if situation.job.recipe.job in (*OF_PAIRS, "grpo") else ""
 
 
 def single_gpu_techniques_come_first(situation: Situation) -> str | None:

@@ -14,7 +14,7 @@ from planner.calibrate.logs.contradictions import (
 )
 from planner.calibrate.logs.gpus import Likeness, likeness
 from planner.calibrate.logs.log_file import shown
-from planner.calibrate.logs.per_step import other_batch
+from planner.calibrate.logs.per_step import other_batch, tokens_of_a_sample
 from planner.calibrate.logs.reading import Reading
 from planner.calibrate.logs.steps import StepLog
 from planner.core.errors import InvalidInputError
@@ -86,7 +86,7 @@ def step_seconds(reading: Reading, request: Mapping[str, Any]) -> float | None:
     samples = _batch(request, reading)
     if unit == "samples/s":
         return samples / value
-    tokens = log.tokens_per_step or samples * request["recipe"]["sequence_length"]
+    tokens = log.tokens_per_step or samples * tokens_of_a_sample(request["recipe"])
     ranks = (log.world_size or _ranks(request)) if unit == "tokens/s per GPU" else 1
     return float(tokens / value / ranks)
 
@@ -164,7 +164,7 @@ def _take_tokens(request: dict[str, Any], reading: Reading) -> None:
     recipe, strategy = request.setdefault("recipe", {}), request.get("strategy") or {}
     tokens, length = (
         reading.log.tokens_per_step if reading.log else None,
-        recipe.get("sequence_length"),
+        tokens_of_a_sample(recipe),
     )
     is_open = not any(recipe.get(name) for name in ("global_batch_size", "global_batch_tokens"))
     is_implied = strategy.get("micro_batch_size") and strategy.get("gradient_accumulation_steps")
@@ -185,7 +185,7 @@ def _settle_tokens(request: dict[str, Any], reading: Reading) -> None:
     if not said:
         said = resolve(parse_request(request), allow_paths=True, of_a_run=True).job.recipe
         said = said.global_batch_size
-    elif abs(tokens / (said * recipe["sequence_length"]) - 1) > _ROUNDED_TOKENS:
+    elif abs(tokens / (said * tokens_of_a_sample(recipe)) - 1) > _ROUNDED_TOKENS:
         raise contradiction(reading, f"global_batch_size {said}", f"{tokens:,} tokens")
     del recipe["global_batch_tokens"]
     recipe["global_batch_size"] = said
@@ -252,7 +252,7 @@ def _check_batch(request: Mapping[str, Any], reading: Reading) -> None:
             of = (
                 batch
                 if other.startswith("global")
-                else batch * request["recipe"]["sequence_length"]
+                else batch * tokens_of_a_sample(request["recipe"])
             )
             planned = f"{of / _ranks(request) if 'rank' in other else of:,.0f}"
             raise contradiction(reading, other, planned)
@@ -272,7 +272,7 @@ def _implied_batch(request: Mapping[str, Any], reading: Reading) -> int | None:
     if said:
         return said
     strategy = request.get("strategy") or {}
-    length: int | None = (request.get("recipe") or {}).get("sequence_length")
+    length = tokens_of_a_sample(request.get("recipe") or {})
     wanted: int | None = (request.get("recipe") or {}).get("global_batch_tokens")
     if wanted and length:
         return max(1, round(wanted / length))

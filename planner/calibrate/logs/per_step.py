@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from planner.core.frozen import frozen
+from planner.domain.job import sequences_of_a_sample
 
 Of = Literal["sequences", "tokens", "either", "tokens of a rank"]
 
@@ -24,6 +25,12 @@ class PerStep:
     """Whether a step may hold more: tokens without loss are not counted."""
 
 
+def tokens_of_a_sample(recipe: Mapping[str, Any]) -> int:
+    """Return how many tokens a sample of a request's recipe has, of a pair those of both; 0 where no length is said."""
+    length: int = recipe.get("sequence_length") or 0
+    return length * sequences_of_a_sample(recipe.get("job"))
+
+
 def other_batch(said: PerStep, batch: int, request: Mapping[str, Any], ranks: int) -> str:
     """Return what a log says of its step where the layout's is another; "" where it is the same.
 
@@ -33,7 +40,7 @@ def other_batch(said: PerStep, batch: int, request: Mapping[str, Any], ranks: in
         request: of the layout.
         ranks: of the layout.
     """
-    tokens = batch * request["recipe"]["sequence_length"]
+    tokens = batch * tokens_of_a_sample(request["recipe"])
     planned = {
         "sequences": (batch,),
         "tokens": (tokens,),

@@ -79,7 +79,9 @@ def model_exceeds_one_gpu_on_fast_links(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or not situation.job.cluster.slowest_link.is_fast:
         return None
-    return shortfall(situation) + said(f"ONE003.fast{_whole(situation)}", link=link(situation))
+    if _is_of_whole_models(situation):
+        return shortfall(situation) + said("ONE003.fast_whole", link=link(situation))
+    return shortfall(situation) + said("ONE003.fast", link=link(situation))
 
 
 def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
@@ -95,12 +97,14 @@ def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
     """
     if not _exceeds(situation) or situation.job.cluster.slowest_link.is_fast:
         return None
-    return shortfall(situation) + said(f"ONE004.slow{_whole(situation)}", link=link(situation))
+    if _is_of_whole_models(situation):
+        return shortfall(situation) + said("ONE004.slow_whole", link=link(situation))
+    return shortfall(situation) + said("ONE004.slow", link=link(situation))
 
 
-def _whole(situation: Situation) -> str:
-    """Return the ending of sentences about jobs whose trainers have data parallelism alone, "" of all others."""
-    return "_whole" if situation.job.recipe.job in (*OF_PAIRS, "grpo") else ""
+def _is_of_whole_models(situation: Situation) -> bool:
+    """Return whether what trains such a job has data parallelism alone."""
+    return situation.job.recipe.job in (*OF_PAIRS, "grpo")
 
 
 def single_gpu_techniques_come_first(situation: Situation) -> str | None:

@@ -31,7 +31,7 @@ from api.schema import (
 )
 from api.work import Work
 from planner.accuracy.predict import Accuracy
-from planner.answers import shapes
+from planner.answers import memory_shapes, shapes
 from planner.core.errors import PlannerError
 from planner.gate.verdict import VerdictsAnswer
 
@@ -76,7 +76,7 @@ async def estimate(http: Request, body: Body, token: Token = "") -> Response:
 @router.post(
     "/v1/memory",
     openapi_extra=described_body("estimate"),
-    responses=answered(PLANNED, answer_model(shapes.MemoryOfLayoutAnswer)),
+    responses=answered(PLANNED, answer_model(memory_shapes.MemoryOfLayoutAnswer)),
 )
 async def memory(http: Request, body: Body, token: Token = "") -> Response:
     """Show where the memory of one strategy goes, or of the suggested one, and what would fit."""

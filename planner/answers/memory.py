@@ -24,7 +24,7 @@ from planner.search.largest_that_fits import (
 )
 
 if TYPE_CHECKING:
-    from planner.answers.shapes import MemoryOfLayoutAnswer, StageAnswer
+    from planner.answers.memory_shapes import MemoryOfLayoutAnswer, StageAnswer
 
 
 def memory_request(request: Request, *, allow_paths: bool) -> tuple[Resolved, Candidate]:

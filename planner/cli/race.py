@@ -49,7 +49,7 @@ def race(
     Plans whose order is in doubt are run until the fastest is known, or those in DIR. Exits 4 where none
     takes a step.
     """
-    from planner.generate.write_bundle import refuse_filled
+    from planner.generate.folder import refuse_filled
     from planner.race.results import race_answer, race_text
 
     if flags["launchers"]:

@@ -1,8 +1,5 @@
 """Plan -> files on disk: fills the run's spec, and writes all of it or nothing."""
 
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +17,7 @@ from planner.domain.job import Job
 from planner.domain.strategy import FIELDS, Layout
 from planner.generate import RunSpec, generate
 from planner.generate.adapters import adapters_of
-from planner.generate.earlier_plan import (
-    earlier_files,
-    edited_files,
-    keep_edited,
-    refuse_others,
-    remove_stale,
-)
+from planner.generate.folder import write_files
 from planner.generate.plan_json import OWN, plan_json
 from planner.generate.run_spec import ReducedOnce
 from planner.generate.wanted import wanted_targets
@@ -289,53 +280,6 @@ def write_bundle(
     return write_files(folder, bundle_files(plan, answer, wanted), force=force)
 
 
-def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple[str, ...]:
-    """Write files of a plan into a folder, and return the names under which edited ones are kept.
-
-    A new folder appears whole or not at all. With `force`, the files of an earlier plan in an
-    existing folder are replaced one by one, each atomically, and those that this plan does not
-    write are removed; what was edited since is kept beside, and what no plan wrote stays.
-
-    Raises:
-        InvalidInputError: the folder exists and `force` is not given, a file that no plan wrote
-            would be overwritten, or the folder cannot be written.
-    """
-    try:
-        refuse_filled(folder, force=force)
-        earlier = earlier_files(folder)
-        refuse_others(folder, files, earlier)
-        edited = sorted(edited_files(folder, earlier))
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the folder: a rename is atomic within one file system.
-        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
-            _write_all(staging, files)
-            kept = keep_edited(folder, edited)
-            _publish(staging, folder, files)
-            remove_stale(folder, sorted(earlier.keys() - files.keys()))
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-        return tuple(kept)
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot write {str(folder)!r}: {error.strerror}", field="out"
-        ) from None
-
-
-def refuse_filled(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that is not empty, unless `force` is given.
-
-    Raises:
-        InvalidInputError: it is.
-    """
-    if _is_filled(folder) and not force:
-        raise InvalidInputError(
-            f"{str(folder)!r} exists and is not empty",
-            hint="choose another folder, or replace the plan in it with --force",
-            field="out",
-        )
-
-
 @frozen
 class Written:
     """What was written of a plan."""
@@ -374,28 +318,3 @@ def write_targets(
             unwritten={**dict.fromkeys(launch.targets, error.message), **launch.unwritten}
         )
     return Written(targets=wanted_targets(plan, wanted), unwritten=launch.unwritten, kept=kept)
-
-
-def _is_filled(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
-
-
-def _write_all(folder: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        if path.suffix == ".sh":
-            path.chmod(0o755)
-
-
-def _publish(staging: Path, folder: Path, files: Mapping[str, str]) -> None:
-    if not _is_filled(folder):
-        umask = os.umask(0)
-        os.umask(umask)
-        staging.chmod(0o777 & ~umask)
-        staging.replace(folder)
-        return
-    for name in files:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (staging / name).replace(folder / name)

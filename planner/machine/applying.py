@@ -9,8 +9,9 @@ from planner.core.errors import InvalidInputError, UnknownNameError
 from planner.core.frozen import frozen
 from planner.core.units import format_bytes, format_fraction
 from planner.domain.cluster import Cluster, Gpu
-from planner.domain.framework import Framework, Uncertainty
+from planner.domain.framework import Framework
 from planner.domain.timed import FLASH_BACKWARD, TimedAttention
+from planner.domain.uncertainty import Uncertainty
 from planner.machine.document import Anchors, AttentionCurve, Machine
 from planner.machine.factors import factors_of, narrowed, scaled_cluster, scaled_framework
 from planner.machine.gemm_fit import aligned, fitted_curve

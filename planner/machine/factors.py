@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster
-from planner.domain.framework import Framework, Uncertainty
+from planner.domain.framework import Framework
+from planner.domain.uncertainty import Uncertainty
 from planner.machine.document import Anchors
 
 

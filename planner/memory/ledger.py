@@ -25,7 +25,6 @@ from planner.core.term import (
     bytes_each,
     count,
     either,
-    greatest,
     only_where,
     pick,
     plain,
@@ -260,7 +259,7 @@ def gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     Source: torch.nn.parallel.DistributedDataParallel; FSDP2 reduce-scatters every micro-batch.
     """
     if job.recipe.optimizer_in_backward:
-        held = bytes_each(job.precision.gradient_bytes) * _stepped_at_once(job, s, stage)
+        held = bytes_each(job.precision.gradient_bytes) * optimizers.stepped_at_once(job, s, stage)
         return PhasedTerm.during(
             (*BLOCKS, "outer"),
             held,
@@ -332,7 +331,7 @@ def _optimizer_temporaries(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     if job.recipe.optimizer_in_backward:
         fraction = job.optimizer.temporary_fraction + job.optimizer.temporary_tensors
         stepped_bytes = bytes_each(job.precision.stepped_bytes)
-        held = plain(fraction) * stepped_bytes * _stepped_at_once(job, s, stage)
+        held = plain(fraction) * stepped_bytes * optimizers.stepped_at_once(job, s, stage)
         name, source = "optimizer_temporaries", job.optimizer.source
         return PhasedTerm.during((*BLOCKS, "outer"), held, name=name, source=source)
     each = np.where(s.offloads_optimizer, 0.0, job.precision.stepped_bytes)
@@ -354,24 +353,6 @@ def _in_parts(job: Job, s: Strategy, stage: Stage, each: Amount) -> Expression:
     elements = _held(job, s, stage, 1.0, s.shards_optimizer).value
     is_parted = gathers_parameters(job, s) & (elements > part)
     return either(is_parted, bytes_each(each) * count(part, "parameters at a time"), everything)
-
-
-def _stepped_at_once(job: Job, s: Strategy, stage: Stage) -> Expression:
-    """Return the elements that have gradients where each is stepped as backward reaches it.
-
-    fully_shard reduces a block's gradients together, and those outside the blocks; hooks of what is
-    whole fire tensor by tensor.
-    """
-    parts = partition.occurrences(job.model, stage)
-    of_block = greatest(sum(partition.rank_parameters(part, s)) for part in job.model.blocks)
-    outside = sum(
-        (n * sum(partition.rank_parameters(part, s)) for part, n in parts if not part.is_block), 0.0
-    )
-    of_group = np.maximum(of_block, outside) / partition.dense_shards(s)
-    whole = np.minimum(adapters.largest_trained_tensor(job), of_block + outside)
-    return count(
-        np.where(gathers_parameters(job, s), of_group, whole), "elements that are stepped at once"
-    )
 
 
 _LESS_THAN_A_BYTE = 0.5

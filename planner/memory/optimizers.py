@@ -6,11 +6,12 @@ Most keep a multiple of the parameters; the rest go by tensor: Adafactor keeps r
 
 import numpy as np
 
-from planner.core.term import Amount
+from planner.core.term import Amount, Expression, count, greatest
 from planner.domain.job import Job
 from planner.domain.model import Part
 from planner.domain.optimizer import Optimizer
 from planner.domain.strategy import Strategy
+from planner.parallel.activations import gathers_parameters
 from planner.parallel.adapters import (
     Tensor,
     largest_trained_tensor,
@@ -35,8 +36,8 @@ def state_bytes_per_parameter(job: Job, s: Strategy, stage: Stage) -> Amount:
         return optimizer.state_tensors * element + optimizer.state_bytes
     held: Amount = 0.0
     elements: Amount = 0.0
-    for part, count in occurrences(job.model, stage):
-        share = count * _share(job, part, s)
+    for part, times in occurrences(job.model, stage):
+        share = times * _share(job, part, s)
         for tensor in trained_tensors(job, part):
             held = held + share * tensor.count * tensor_states(optimizer, tensor, element)
             elements = elements + share * tensor.count * tensor.elements
@@ -83,3 +84,21 @@ def largest_temporary(job: Job, s: Strategy, stage: Stage) -> Amount:
     shards = np.where(s.shards_optimizer, dense_shards(s), 1)
     largest = np.minimum(largest_trained_tensor(job), sum(trained_parameters(job, s, stage)))
     return job.optimizer.temporary_tensors * largest / shards
+
+
+def stepped_at_once(job: Job, s: Strategy, stage: Stage) -> Expression:
+    """Return the elements that have gradients where each is stepped as backward reaches it.
+
+    fully_shard reduces a block's gradients together, and those outside the blocks; hooks of what is
+    whole fire tensor by tensor.
+    """
+    parts = occurrences(job.model, stage)
+    of_block = greatest(sum(rank_parameters(part, s)) for part in job.model.blocks)
+    outside = sum(
+        (n * sum(rank_parameters(part, s)) for part, n in parts if not part.is_block), 0.0
+    )
+    of_group = np.maximum(of_block, outside) / dense_shards(s)
+    whole = np.minimum(largest_trained_tensor(job), of_block + outside)
+    return count(
+        np.where(gathers_parameters(job, s), of_group, whole), "elements that are stepped at once"
+    )

@@ -12,8 +12,8 @@ from planner.calibrate.logs.log_file import shown
 from planner.calibrate.runs import machine_of_runs, unrepeated
 from planner.core.errors import InvalidInputError
 from planner.core.files import open_file
+from planner.generate.folder import write_files
 from planner.generate.plan_json import OWN, WRITTEN, with_measured
-from planner.generate.write_bundle import write_files
 from planner.machine.document import Machine, MeasuredRun
 from planner.machine.reading import parse_machine, read_machine
 from planner.machine.writing import write_machine

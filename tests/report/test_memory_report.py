@@ -4,7 +4,7 @@ import pytest
 from conftest import JobMaker
 
 from planner.answers import answer_memory
-from planner.answers.shapes import MemoryOfLayoutAnswer
+from planner.answers.memory_shapes import MemoryOfLayoutAnswer
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload
 from planner.report.memory import memory_text

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from run_specs import EVERY, script_of
 
+import planner.generate.folder
 import planner.generate.write_bundle
 from planner import answers
 from planner.advice.plan import Plan
@@ -196,7 +197,7 @@ def test_a_failure_leaves_no_half_written_folder(
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(planner.generate.write_bundle, "_publish", full_disk)
+    monkeypatch.setattr(planner.generate.folder, "_publish", full_disk)
     with pytest.raises(InvalidInputError, match="No space left"):
         write_bundle(tmp_path / "plan", *planned, EVERY, force=False)
     assert list(tmp_path.iterdir()) == []

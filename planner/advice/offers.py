@@ -129,7 +129,8 @@ def _changed(job: Job, layout: Layout) -> Iterator[_Changed]:
         yield changed("optimizer", _EIGHT_BIT, "states in 8 bit", optimizer=_EIGHT_BIT)
     for method, lora in adapters(job, Layout()):
         of_bits = f"trains adapters alone ({method})"
-        yield changed("method", method.lower(), of_bits, lora=lora)
+        other = replace(job, recipe=recipe.with_adapters(lora))
+        yield _Changed(changes={"recipe.method": method.lower()}, job=other, reason=of_bits)
 
 
 def _other_network(chosen: Contender, pinned: PinnedFields) -> Iterator[Offer]:

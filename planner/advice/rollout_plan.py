@@ -275,10 +275,12 @@ def _check(job: Job, asked: Rollout) -> None:
 
 
 def _no_room(job: Job, share: float) -> PlannerError:
+    said = job.recipe.rollout.vllm_gpu_memory_utilization if job.recipe.rollout else None
+    other = "--method lora, shorter sequences, or more GPUs"
     return NothingFitsError(
         f"vLLM has no room beside training: {share:.0%} of a {job.cluster.gpu.name} do not hold the"
         f" weights of {job.model.name} and one sequence of {job.recipe.sequence_length:,} tokens",
-        hint="--method lora, shorter sequences, or more GPUs",
+        hint="a larger --vllm-gpu-memory-utilization, or none: it is found" if said else other,
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from planner.core.frozen import frozen
 from planner.domain.cluster import Cluster
@@ -111,6 +111,13 @@ class Recipe:
     """Of the tokens of a step, those that are padding: computed, and nothing is learned of them."""
     training_tokens: int = 0
     """Of the whole run, without padding; 0 where it was not said."""
+
+    def with_adapters(self, lora: Lora) -> Self:
+        """Return the recipe with adapters, whose reference is the policy without them."""
+        is_loaded = self.reference_model == "loaded"
+        return replace(
+            self, lora=lora, reference_model="shared" if is_loaded else self.reference_model
+        )
 
     @property
     def sequences_per_sample(self) -> int:

@@ -278,7 +278,7 @@ def lighter(job: Job) -> Iterator[tuple[str, str, tuple[str, str], Job]]:
         yield f"a {loss} loss", f"--loss {loss}", ("loss", loss), changed
     for method, lora in adapters(job, Layout()):
         setting = ("method", method.lower())
-        changed = _with_recipe(job, lora=lora)
+        changed = replace(job, recipe=job.recipe.with_adapters(lora))
         yield f"{method} of rank {lora.rank}", f"--method {method.lower()}", setting, changed
     for name, field, value in _lighter_states(job):
         yield name, f"--{field} {value}", (field, value), _with_recipe(job, **{field: value})
@@ -355,7 +355,11 @@ def _changes(job: Job, s: Layout) -> Iterator[tuple[str, Job, Layout]]:
     for name, field, value in _lighter_states(job):
         yield name, _with_recipe(job, **{field: value}), s
     for method, lora in adapters(job, s):
-        yield f"{method} of rank {lora.rank}", _with_recipe(job, lora=lora), s
+        yield (
+            f"{method} of rank {lora.rank}",
+            replace(job, recipe=job.recipe.with_adapters(lora)),
+            s,
+        )
     if s.zero_stage >= ZERO_1 and not s.offloads_optimizer:
         for offload in map(Offload, job.framework.host_memory.offloads):
             yield f"offload {offload}", job, replace(s, offload=offload)

@@ -8,6 +8,7 @@ from printed import evaluate
 
 from planner.advice.plan import Plan
 from planner.advice.rollout_setup import RolloutSetup
+from planner.advice.why_not import why_not
 from planner.answers import answer_suggestion, memory_request, suggest, suggest_layout
 from planner.answers.estimate import answer_estimate
 from planner.answers.replicas import replicas_request
@@ -153,3 +154,10 @@ def test_the_answer_says_each_phase_and_each_split() -> None:
     assert rollout["engines"] * rollout["tensor_parallel_size"] == rollout["generation_gpus"]
     assert {each["mode"] for each in rollout["alternatives"]} <= {"server", "colocate"}
     assert answer["job"]["recipe"]["rollout"]["num_generations"] == 8
+
+
+def test_layers_are_not_divided_and_the_usual_batch_is_no_warning() -> None:
+    one = planned({"gpu": "rtx-4090", "gpus_per_node": 1}, model="Qwen/Qwen2.5-0.5B")
+    assert "BAT001" not in {each.code for each in one.findings}
+    divided = why_not(planned(), {"tensor_parallel_size": 2})
+    assert [each.code for each in divided.findings] == ["LAY041"]

@@ -15,6 +15,7 @@ from planner.search.largest_that_fits import (
     fewest_gpus,
     fits_somehow,
     largest_micro_batch,
+    lighter,
     longest_sequence,
     remedies,
     with_gpus,
@@ -261,3 +262,13 @@ def test_what_is_offered_beside_a_pinned_offload_fits_on_the_host_too() -> None:
     found = remedies(job, {"offload": Offload.OPTIMIZER_AND_PARAMETERS}, lambda _: None)
     # 459 GiB of a host's 192: more hosts are the only change that is enough.
     assert [(each.field, each.value) for each in found] == [("cluster.nodes", "4")]
+
+
+def test_adapters_take_the_policy_without_them_for_a_reference(make_job: JobMaker) -> None:
+    job = make_job(LLAMA, gpus=1, gpu="rtx-4090", recipe={"job": "dpo"})
+    flags = {flag: changed for _, flag, _, changed in lighter(job)}
+    asked = {"job": "dpo", "method": "lora"}
+    alone = make_job(LLAMA, gpus=1, gpu="rtx-4090", recipe=asked)
+    found = flags["--method lora"].recipe
+    assert (job.recipe.reference_model, found.reference_model) == ("loaded", "shared")
+    assert found.reference_model == alone.recipe.reference_model

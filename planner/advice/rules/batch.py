@@ -31,6 +31,8 @@ def global_batch_has_grown_too_far(situation: Situation) -> str | None:
     arXiv:2407.21783, section 3.4.1; for fine-tuning those of data/recipes/learning_rates.toml.
     """
     job, recipe = situation.job, situation.job.recipe
+    if recipe.job == "grpo":  # its answers are its own, many to a prompt
+        return None
     usual = usual_batch(
         job.model,
         sequence_length=recipe.sequence_length,

@@ -45,18 +45,18 @@ def technique_is_missing(job: Job, s: Strategy) -> Breach:
 
 
 def pairs_are_not_divided(job: Job, s: Strategy) -> Breach:
-    """Pairs of answers are trained with whole models, or shards of them.
+    """Pairs of answers, and answers of one's own, are trained with whole models, or shards of them.
 
     Why: TRL's trainers compare log-probabilities or scores that each rank has whole.
 
     Instead: ZeRO-3 or FSDP, which share the weights too, adapters, or offload.
 
-    Source: TRL 1.16, trainer/dpo_trainer.py and reward_trainer.py.
+    Source: TRL 1.16, trainer/dpo_trainer.py, reward_trainer.py and grpo_trainer.py.
     """
     divided = s.divides_model | (np.asarray(s.context_parallel_size) > 1)
     return Breach(
-        broken=divided & (job.recipe.job in OF_PAIRS),
-        message="{job} trains pairs with the data divided over GPUs, not the model",
+        broken=divided & (job.recipe.job in (*OF_PAIRS, "grpo")),
+        message="{job} is trained with the data divided over GPUs, not the model",
         hint="--strategy zero-3",
         numbers={"job": job.recipe.job},
         field="strategy",

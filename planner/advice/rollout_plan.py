@@ -263,6 +263,15 @@ def _check(job: Job, asked: Rollout) -> None:
             f"{gpus} GPUs are to generate, and there are {cluster.world_size} with those that train",
             f"--generation-gpus {max(1, cluster.world_size // 2)}",
         )
+    left, batch = cluster.world_size - (gpus or 0), job.recipe.global_batch_size
+    if gpus and batch % left:
+        whole = math.lcm(left, asked.num_generations)
+        nearest = max(1, round(batch / whole)) * whole
+        raise _refused(
+            "generation_gpus",
+            f"{batch:,} completions do not split over the {left} GPUs that are left to train",
+            f"--global-batch-size {nearest}, or another --generation-gpus",
+        )
     size = asked.vllm_tensor_parallel_size
     able = _sizes(job, replace(asked, vllm_tensor_parallel_size=None), gpus or cluster.world_size)
     if size and size not in able:

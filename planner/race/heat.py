@@ -117,7 +117,7 @@ def _follow(
             return f"hangs: no step for {format_seconds(now - last)}, after {steps}"
         if not steps and now - begun > limits.start_seconds:
             taken = format_seconds(now - begun)
-            return f"no step in {taken}: it hangs, or --minutes gives it more"
+            return f"no step in {taken}: more --minutes let it start, if it does not hang"
         if now - first > limits.seconds:
             return ""
     return ""

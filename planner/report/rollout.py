@@ -6,6 +6,7 @@ from planner.core.units import (
     format_bytes,
     format_count,
     format_fraction,
+    format_gpus,
     format_pace,
     format_seconds,
 )
@@ -33,7 +34,7 @@ def split_text(setup: RolloutSetup) -> str:
     many = f"{engines} {'engine' if engines == 1 else 'engines'}{each}"
     if setup.mode == "colocate":
         return f"vLLM on the GPUs that train ({many})"
-    return f"vLLM on {setup.generation_gpus} GPUs ({many}), training on {setup.training_gpus}"
+    return f"vLLM on {format_gpus(setup.generation_gpus)} more ({many})"
 
 
 def rollout_figures(found: RolloutPlan) -> tuple[Figure, ...]:

@@ -1,5 +1,6 @@
 """Where GRPO generates and where it trains: splits, what each holds, what is refused."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -161,3 +162,10 @@ def test_layers_are_not_divided_and_the_usual_batch_is_no_warning() -> None:
     assert "BAT001" not in {each.code for each in one.findings}
     divided = why_not(planned(), {"tensor_parallel_size": 2})
     assert [each.code for each in divided.findings] == ["LAY041"]
+
+
+def test_a_batch_that_the_trainer_cannot_split_has_one_that_works() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        planned(vllm_mode="server", generation_gpus=3)
+    (size,) = re.findall(r"--global-batch-size (\d+)", refused.value.hint)
+    assert planned(vllm_mode="server", generation_gpus=3, global_batch_size=int(size)).rollout

@@ -201,7 +201,7 @@ def _trainer(node: ast.Call, file: str, named: dict[str, ast.expr]) -> Found:
     tree.add("class", name, node.lineno)
     if name in _METHODS:
         tree.add("method", _METHODS[name], node.lineno)
-    return tree.found(TRAINER, is_whole=is_whole and name.endswith("TrainingArguments"))
+    return tree.found(TRAINER, is_whole=is_whole)
 
 
 def _add(tree: Tree, key: str, value: ast.expr, line: int, named: dict[str, ast.expr]) -> None:

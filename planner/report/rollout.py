@@ -1,7 +1,10 @@
 """GRPO as text: where it generates, what each phase takes and holds, which other splits there are."""
 
+from collections.abc import Sequence
+
 from planner.advice.rollout_setup import RolloutPlan, RolloutSetup
 from planner.catalog.rollout import rollout
+from planner.core.term import Term
 from planner.core.units import (
     format_bytes,
     format_count,
@@ -133,11 +136,16 @@ def phases_table(found: RolloutPlan) -> ReportTable:
             Heading(name="how"),
         ),
         rows=tuple(
-            ReportRow(cells=(_SAID[name], format_seconds(term.amount), term.how))
+            ReportRow(cells=(_part(name, term, terms), format_seconds(term.amount), term.how))
             for name, terms in found.chosen.step.phases.items()
             for term in terms
         ),
     )
+
+
+def _part(phase: str, term: Term, terms: Sequence[Term]) -> str:
+    named = f": {term.name.replace('_', ' ')}" if len(terms) > 1 else ""
+    return f"{_SAID[phase]}{named}"
 
 
 def rollout_trust() -> Figure:

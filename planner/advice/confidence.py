@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from planner.catalog.kinds import Likeness, nearest_runs
+from planner.catalog.kinds import Likeness, nearest_runs, steps_of_pairs
 from planner.catalog.releases import has_own_releases
 from planner.core.frozen import frozen
 from planner.core.units import format_fraction
@@ -68,7 +68,7 @@ def confidence(job: Job, candidate: Candidate) -> Confidence:
 def _parts(job: Job, candidate: Candidate, like: Likeness | None) -> Iterator[str]:
     """Yield the nearest runs, the largest cause of doubt, what could be said or measured, and where the runs are listed."""
     name = job.framework.name
-    yield like_words(like)
+    yield like_words(job, like)
     yield f"main uncertainty: {_largest_doubt(job, candidate)}"
     if not job.framework.release and has_own_releases(name):
         yield f"--framework-version would say which {name} you run"
@@ -81,7 +81,7 @@ def _parts(job: Job, candidate: Candidate, like: Likeness | None) -> Iterator[st
 def likeness(job: Job, candidate: Candidate) -> Likeness | None:
     """Return the published runs that are nearest to a layout: of its kind, on its GPU, with its framework.
 
-    None of them trained on pairs of answers.
+    Those that trained on pairs of answers are too few to say what nine in ten are.
     """
     if job.recipe.job in OF_PAIRS:
         return None
@@ -89,8 +89,11 @@ def likeness(job: Job, candidate: Candidate) -> Likeness | None:
     return nearest_runs(kind, job.cluster.gpu.name, job.framework.name)
 
 
-def like_words(like: Likeness | None) -> str:
+def like_words(job: Job, like: Likeness | None) -> str:
     """Return them in words: "nine in ten of 14 published runs of mixtures of experts came within 49 %"."""
+    if job.recipe.job in OF_PAIRS:
+        of_pairs = steps_of_pairs()
+        return f"{of_pairs.steps} published runs on pairs came within {format_fraction(of_pairs.within)}"
     if like is None:
         return "no published run is of this kind"
     return f"nine in ten of {like.words} came within {format_fraction(like.within)}"
@@ -102,7 +105,9 @@ def confidence_in_brief(job: Job, candidate: Candidate) -> str:
     cause = _largest_doubt(job, candidate)
     if reach <= max(_HIGH, like.within if like else _MEDIUM):
         is_wider = like is not None and reach > like.within
-        return like_words(like) + (f"; the range is wider because of {cause}" if is_wider else "")
+        return like_words(job, like) + (
+            f"; the range is wider because of {cause}" if is_wider else ""
+        )
     return f"a step may take {format_fraction(reach)} longer; main uncertainty: {cause}"
 
 

@@ -34,6 +34,22 @@ class Likeness:
         return f"{self.runs:,} published runs of {self.kind}{on}{by}"
 
 
+@frozen
+class StepsOfPairs:
+    """Published steps on pairs of answers: fewer than say what nine in ten are."""
+
+    steps: int
+    within: float
+    """How far off the furthest of them is predicted, as a fraction of what was measured."""
+
+
+@cache
+def steps_of_pairs() -> StepsOfPairs:
+    """Return them: `data/calibration/pairs.toml`."""
+    record = read("calibration", "pairs")
+    return StepsOfPairs(steps=record["steps"], within=record["within"])
+
+
 @cache
 def spreads_of_kinds() -> Mapping[Kind, float]:
     """Return the half-width of each kind's own doubt, as a fraction of the step: `data/calibration/doubt.toml`."""

@@ -83,6 +83,27 @@ def test_a_setup_that_ran_is_said_to_fit(index: int) -> None:
     assert max(found.chosen.training_bytes, found.chosen.generating_bytes) <= usable
 
 
+def engine_size(index: int) -> int:
+    found = planned(index).rollout
+    assert found is not None
+    assert found.chosen.engine is not None
+    return found.chosen.engine.tensor_parallel_size
+
+
+def alike() -> list[int]:
+    """Return the setups whose engine is as large as the one that ran."""
+    ran = [said["generation_tensor_parallel_size"] for said in setups()]
+    return [index for index, size in enumerate(ran) if engine_size(index) == size]
+
+
+def test_most_engines_are_as_large_as_those_that_ran_and_none_leaves_a_node() -> None:
+    assert len(alike()) >= 7
+    assert all(
+        engine_size(index) <= min(said["gpus_per_node"], said["generation_tensor_parallel_size"])
+        for index, said in enumerate(setups())
+    )
+
+
 def test_the_page_is_what_the_code_says(request: pytest.FixtureRequest) -> None:
     update = bool(request.config.getoption("--update-golden"))
     check_block("steps", steps_table(), update=update, page=PAGE)
@@ -113,8 +134,8 @@ def steps_table() -> str:
 
 def setups_table() -> str:
     lines = [
-        "| model | GPUs | method | tokens | completions | planned | training | generating |",
-        "| --- | --- | --- | --- | ---: | --- | ---: | ---: |",
+        "| model | GPUs | method | tokens | completions | planned | engine, verl's | training | generating |",
+        "| --- | --- | --- | --- | ---: | --- | --- | ---: | ---: |",
     ]
     for index, said in enumerate(setups()):
         plan = planned(index)
@@ -124,6 +145,8 @@ def setups_table() -> str:
             f"| {said['model']} | {said['gpus_per_node'] * said['nodes']} x {said['gpu']} |"
             f" {said['method']} | {said['prompt_tokens']} + {said['completion_tokens']:,} |"
             f" {said['batch']:,} | {plan.chosen.strategy.family}, {setup.mode} |"
+            f" {engine_size(index)}, {said['generation_tensor_parallel_size']} |"
             f" {format_bytes(setup.training_bytes)} | {format_bytes(setup.generating_bytes)} |"
         )
-    return "\n".join((*lines, "", f"All {len(setups())} are said to fit.", ""))
+    text = f"All {len(setups())} are said to fit, {len(alike())} with as large an engine as verl's."
+    return "\n".join((*lines, "", text, ""))

@@ -36,8 +36,8 @@ class Version(BaseModel):
 
 
 @router.get("/healthz", responses=answered((), Health))
-def healthz() -> Answer:
-    """Say that the process answers."""
+async def healthz() -> Answer:
+    """Say that the process answers."""  # on the event loop: others may have taken all threads
     return Answer({"status": "ok"})
 
 

@@ -1,6 +1,5 @@
 """Planning beside the server: in processes of its own, within a deadline, as long as the client waits."""
 
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
@@ -29,7 +28,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from api.cache import Key, KnownReplies
 from api.lanes import is_small
-from api.process import PRIORITY, Outcome, outcome_behind_the_server, outcome_of
+from api.process import Outcome, Turn, begin, outcome_behind_the_server, outcome_of
 from api.settings import Settings
 from planner.core.deadline import no_answer_within, with_less
 from planner.core.errors import (
@@ -217,17 +216,18 @@ class Work:
             return Outcome(error=TooBusyError(busy, hint="try again in some seconds"))
         async with self._behind if may_wait else nullcontext():
             allowed = seconds or self.settings.deadline_seconds
-            return await self._in_turn(function, *arguments, small=small, allowed=allowed)
+            turn = Turn.SMALL if small else Turn.LATER if may_wait else Turn.USUAL
+            return await self._in_turn(function, *arguments, turn=turn, allowed=allowed)
 
     async def _in_turn(
-        self, function: Callable[..., object], *arguments: Any, small: bool, allowed: float
+        self, function: Callable[..., object], *arguments: Any, turn: Turn, allowed: float
     ) -> Outcome:
         outcome: Outcome | None = None
         with move_on_after(allowed) as limit:
-            async with self._turn(small=small) as held:
+            async with self._turn(small=turn == Turn.SMALL) as held:
                 try:
                     outcome = await self._in_process(
-                        function, *arguments, ends=limit.deadline, allowed=allowed
+                        function, *arguments, turn=turn, ends=limit.deadline, allowed=allowed
                     )
                 finally:
                     if outcome is None and self._start_one is not None:
@@ -257,16 +257,17 @@ class Work:
             if place is None:
                 await self._take(held, (self._usual,))
             if self.settings.processes:
-                # Alone and first: all else imports for a while, and is to do that behind the server.
-                lower = partial(os.setpriority, os.PRIO_PROCESS, 0, PRIORITY)
+                # Alone and first: to read what `warm` is, a process would import all of it in front of others.
+                first = partial(begin, warm.__module__)
                 with suppress(*_LOST):
-                    await to_process.run_sync(lower, cancellable=True, limiter=self._as_many)
+                    await to_process.run_sync(first, cancellable=True, limiter=self._as_many)
             await self._in_process(warm)
 
     async def _in_process(
         self,
         function: Callable[..., object],
         *arguments: Any,
+        turn: Turn = Turn.USUAL,
         ends: float = inf,
         allowed: float = inf,
     ) -> Outcome:
@@ -277,18 +278,18 @@ class Work:
         async with create_task_group() as group:
             with CancelScope(shield=True) as running:
                 group.start_soon(_stop_when_left, anyio.Path(left), ends, is_done, running)
-                outcome = await self._outcome_of(*limited)
+                outcome = await self._outcome_of(turn, *limited)
             is_done.set()
             group.cancel_scope.cancel()
         while outcome is None:
             await sleep_forever()  # until who cancelled it, which ended its process, is heard
         return outcome
 
-    async def _outcome_of(self, *limited: Any) -> Outcome:
+    async def _outcome_of(self, turn: Turn, *limited: Any) -> Outcome:
         if not self.settings.processes:
             task = partial(outcome_of, *limited)
             return await to_thread.run_sync(task, abandon_on_cancel=True, limiter=self._as_many)
-        behind = partial(outcome_behind_the_server, *limited)
+        behind = partial(outcome_behind_the_server, turn, *limited)
         for _ in range(_TRIES):
             with suppress(*_LOST):
                 return await to_process.run_sync(behind, cancellable=True, limiter=self._as_many)

@@ -21,7 +21,7 @@ from served import Service, children_of, command_of, served, wait_until
 
 from api.jobs import check, suggestion
 from api.lanes import is_small
-from api.process import PRIORITY, Outcome
+from api.process import Outcome, Turn
 from api.settings import Settings
 from api.work import Work
 from planner.core.errors import TookTooLongError
@@ -90,7 +90,7 @@ def test_a_process_starts_behind_the_server(tmp_path: Path) -> None:
 
     file = tmp_path / "priority"
     anyio.run(start)
-    assert file.read_text() == str(PRIORITY)
+    assert file.read_text() == str(int(Turn.SMALL))
 
 
 def test_a_process_that_plans_imports_nothing_of_the_server() -> None:
@@ -178,13 +178,17 @@ def test_a_process_that_ended_before_it_could_be_ended_loses_no_request(
     assert len(tries) == 2
 
 
-def test_a_process_makes_way_for_the_server() -> None:
-    async def ask() -> int:
-        patient = Work(Settings(processes=1, deadline_seconds=300))
-        outcome = await patient.outcome(os.getpriority, os.PRIO_PROCESS, 0)
-        return int(outcome.result)
+def test_a_process_makes_way_for_the_server_and_for_who_waits_for_a_moment() -> None:
+    async def ask() -> list[int]:
+        patient = Work(Settings(processes=2, deadline_seconds=300))
+        own = partial(eval, "__import__('os').getpriority(0, 0)")
+        of_who_asks = partial(json.loads, object_hook=own)
+        usual = await patient.outcome(of_who_asks, b"{}")
+        later = await patient.outcome(of_who_asks, b'{"later": 1}', may_wait=True)
+        small = await patient.outcome(of_who_asks, json.dumps(GPT2).encode())
+        return [usual.result, later.result, small.result]
 
-    assert anyio.run(ask) == 5
+    assert anyio.run(ask) == [Turn.USUAL, Turn.LATER, Turn.SMALL]
 
 
 def test_ctrl_c_that_reaches_a_process_that_warms_up_does_not_end_the_server() -> None:

@@ -12,6 +12,10 @@ COPY web web
 RUN python -m pip wheel --no-deps --wheel-dir /dist .
 RUN python -m venv /opt/venv \
     && /opt/venv/bin/pip install --no-cache-dir --compile "$(echo /dist/trainplan-*.whl)[serve]"
+# Its OpenAPI description takes seconds to make: those who ask for it first do not wait.
+RUN cd /opt/venv/lib/python3.11/site-packages/planner/apps \
+    && PLANNER_CACHE_DIR=/opt/venv/share/planner /opt/venv/bin/python -c "import api.description as d; d.described()" \
+    && chmod -R a+rX /opt/venv/share/planner
 
 FROM python:3.11-slim
 LABEL org.opencontainers.image.title="trainplan" \

@@ -4,11 +4,13 @@ import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cachetools import TTLCache
 
+import planner
 from api.far import Far
 from api.jobs import Reply
 from api.settings import Settings
@@ -19,6 +21,8 @@ Key = tuple[Any, ...]
 """A function of a module, and its arguments."""
 
 _DIGEST_LENGTH = 64
+_READ = {".json", ".md", ".py", ".toml"}
+"""Files that an answer may depend on."""
 
 
 class KnownReplies:
@@ -29,7 +33,7 @@ class KnownReplies:
         self._near: TTLCache[Key, Any] = TTLCache(settings.cached_answers, settings.cache_seconds)
         self.far = Far(settings)
         if self.far.redis is not None:
-            _release()
+            release()
 
     async def get(self, key: Key) -> Any:
         """Return what is known, or None."""
@@ -43,12 +47,12 @@ class KnownReplies:
         with suppress(ValueError):
             self._near[key] = reply
         if self.far.redis is not None and isinstance(reply, Reply):
-            name, packed, seconds = _name(key), _packed(reply), max(1, int(self._seconds))
-            await self.far.ask(lambda redis: redis.set(name, packed, ex=seconds))
+            name, value, seconds = _name(key), packed(reply), max(1, int(self._seconds))
+            await self.far.ask(lambda redis: redis.set(name, value, ex=seconds))
 
     async def _ask(self, key: Key) -> Reply | None:
         name = _name(key)
-        reply = _unpacked(await self.far.ask(lambda redis: redis.get(name)))
+        reply = unpacked(await self.far.ask(lambda redis: redis.get(name)))
         if reply is not None:
             with suppress(ValueError):
                 self._near[key] = reply
@@ -66,7 +70,7 @@ def _name(key: Key) -> str:
             else repr(argument).encode("ascii", "backslashreplace")
         )
         asked.update(f"{len(said)}:".encode() + said)
-    return f"planner:{_release()}:{_path(function)}:{asked.hexdigest()}"
+    return f"planner:{release()}:{_path(function)}:{asked.hexdigest()}"
 
 
 def _path(function: Callable[..., object]) -> str:
@@ -74,25 +78,27 @@ def _path(function: Callable[..., object]) -> str:
 
 
 @cache
-def _release() -> str:
-    """Return what tells apart the releases, and the data, that one Redis may serve."""
-    root = Path(str(data_root()))
-    digest = hashlib.sha256(__version__.encode())
-    for file in sorted(path for path in root.rglob("*") if path.is_file()):
-        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+def release() -> str:
+    """Return what tells apart the releases, their code and their data, that one Redis may serve."""
+    versions = (f"{name} {version(name)}" for name in ("fastapi", "pydantic"))
+    digest = hashlib.sha256("\n".join((__version__, *versions)).encode())
+    for root in (Path(str(data_root())), Path(planner.__file__).parent, Path(__file__).parent):
+        for file in sorted(path for path in root.rglob("*") if path.suffix in _READ):
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _packed(reply: Reply) -> bytes:
+def packed(reply: Reply) -> bytes:
+    """Return a reply in bytes that show whether they were damaged."""
     return f"{hashlib.sha256(reply.body).hexdigest()}{reply.tag}".encode() + reply.body
 
 
-def _unpacked(packed: object) -> Reply | None:
+def unpacked(held: object) -> Reply | None:
     """Return the reply that a value holds; None where it is damaged."""
-    if not isinstance(packed, bytes) or len(packed) < 2 * _DIGEST_LENGTH:
+    if not isinstance(held, bytes) or len(held) < 2 * _DIGEST_LENGTH:
         return None
-    digest, tag = packed[:_DIGEST_LENGTH], packed[_DIGEST_LENGTH : 2 * _DIGEST_LENGTH]
-    body = packed[2 * _DIGEST_LENGTH :]
+    digest, tag = held[:_DIGEST_LENGTH], held[_DIGEST_LENGTH : 2 * _DIGEST_LENGTH]
+    body = held[2 * _DIGEST_LENGTH :]
     if hashlib.sha256(body).hexdigest().encode() != digest:
         return None
     return Reply(body, tag.decode("ascii", "replace"))

@@ -1,9 +1,12 @@
 """The OpenAPI description: what the routes say, the contract's schemas, and examples of what is answered.
 
-It takes seconds, so a process makes it, once.
+It takes seconds, so a process makes it, once for each release: it is kept where Hub's models are, or in the image.
 """
 
 import json
+import sys
+from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +17,7 @@ from api import catalog, later, operations, planning, questions
 from api.access import FOR_ALL, SCHEMES
 from api.batch_route import BatchRequest
 from api.body import CheckRequest, TopologyRequest
+from api.cache import packed, release, unpacked
 from api.doctor import LogRequest, ScriptsRequest, TimingsRequest
 from api.examples import add_examples
 from api.jobs import Reply, reply_of
@@ -23,6 +27,7 @@ from api.race import RaceRequest
 from api.schema import NAMED_ALONE
 from api.words import add_words
 from planner import __version__
+from planner.models.hub_cache import cache_root, replacing
 from planner.request import schema
 
 router = APIRouter(include_in_schema=False)
@@ -41,6 +46,9 @@ _BODIES = (
     RaceRequest,
 )
 """That routes read by themselves."""
+_FILE = "openapi.kept"
+_IN_AN_IMAGE = Path(sys.prefix, "share", "planner")
+"""Where PLANNER_CACHE_DIR is while it is built."""
 _REFERENCE = "#/components/schemas/{model}"
 
 
@@ -56,8 +64,24 @@ async def openapi(http: Request) -> Response:
 
 
 def described() -> Reply:
-    """Return the description of every route, in bytes."""
-    return reply_of(description())
+    """Return the description of every route, in bytes, and keep it: a disk that is full or read-only is no error."""
+    made, folder = reply_of(description()), cache_root()
+    if folder is not None:
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with replacing(folder / _FILE) as file:
+                file.write_bytes(release().encode() + packed(made))
+    return made
+
+
+def kept() -> Reply | None:
+    """Return the description that the same release made before, if it did."""
+    for folder in filter(None, (_IN_AN_IMAGE, cache_root())):
+        with suppress(OSError):
+            held = (folder / _FILE).read_bytes()
+            if held.startswith(release().encode()):
+                return unpacked(held.removeprefix(release().encode()))
+    return None
 
 
 def description() -> dict[str, Any]:

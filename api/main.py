@@ -118,8 +118,10 @@ def _refusal(path: str) -> ProblemAnswer:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    logs.configure(app.state.work.settings.logs)
-    async with app.state.work.started(jobs.warm, description.described):
+    work = app.state.work
+    logs.configure(work.settings.logs)
+    work.know(description.described, description.kept())
+    async with work.started(jobs.warm, description.described):
         is_small(b'{"model": "gpt2"}')  # what it reads at first holds the loop for a second
         gc.freeze()  # what is loaded stays: looking through it holds the loop for a tenth of a second
         yield

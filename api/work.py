@@ -167,6 +167,11 @@ class Work:
         """Return how many requests wait for a process."""
         return self._waiting.total()
 
+    def know(self, function: Callable[[], ResultT], result: ResultT | None) -> None:
+        """Take what a function always gives as known, if it is."""
+        if result is not None:
+            self._always[function] = result
+
     async def once(self, function: Callable[[], ResultT]) -> ResultT:
         """Return what a function always gives; it is asked once, and has the time that it takes."""
         async with self._lock:

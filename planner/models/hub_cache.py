@@ -64,19 +64,20 @@ def write(endpoint: str, name: str, revision: str, entry: CachedConfig) -> None:
     with suppress(OSError, ValueError, RecursionError):
         text = json.dumps({"format": _FORMAT, "entry": asdict(entry)})
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _replacing(path) as file:
+        with replacing(path) as file:
             file.write_text(text, encoding="ascii")
         _forget_oldest(path.parent)
 
 
 def _path(endpoint: str, name: str, revision: str) -> Path | None:
     """Return the file of a repository; its name alone tells who it is, and no secret is in it."""
-    root = _root()
+    root = cache_root()
     key = sha256(f"{endpoint}\n{name}\n{revision}".encode()).hexdigest()[:32]
     return root / "hub" / f"{name.replace('/', '--')}.{key}.json" if root else None
 
 
-def _root() -> Path | None:
+def cache_root() -> Path | None:
+    """Return the folder of what is kept for this user, if there is one."""
     chosen = os.environ.get("PLANNER_CACHE_DIR")
     if chosen:
         return Path(chosen)
@@ -110,7 +111,7 @@ def _entry(value: dict[str, Any]) -> CachedConfig:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Yield a new file that takes the place of `path` when it is complete, or not at all."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:100], suffix=".new")
     os.close(handle)

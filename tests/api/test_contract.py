@@ -3,6 +3,7 @@
 import json
 import zipfile
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from fastapi.testclient import TestClient
 from huggingface_hub import constants
 from jsonschema import Draft202012Validator
 
+from api import description as description_of_routes
 from api.main import create_app
 from api.settings import Settings
 from planner.catalog import records
@@ -261,3 +263,22 @@ def test_a_parameter_that_cannot_be_read_is_a_problem_that_does_not_repeat_it(
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["errors"][0]["field"] == "X-HF-Token"
     assert "cret" not in answer.text
+
+
+def test_the_description_is_known_at_the_next_start_of_the_same_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = description_of_routes
+    monkeypatch.setenv("PLANNER_CACHE_DIR", str(tmp_path / "new"))
+    monkeypatch.setattr(module, "description", dict)
+    assert module.kept() is None
+    made = module.described()
+    assert module.kept() == made
+    with monkeypatch.context() as later:
+        later.setattr(module, "release", lambda: "another")
+        assert module.kept() is None
+    (file,) = (tmp_path / "new").iterdir()
+    file.write_bytes(file.read_bytes() + b"damage")
+    assert module.kept() is None
+    monkeypatch.setenv("PLANNER_CACHE_DIR", str(file))
+    assert module.described() == made

@@ -15,7 +15,7 @@ WITHOUT_PYTORCH := --exclude '^(planner/(dryrun|calibrate/measure)|tests/(execut
 NEWEST_PYTHON := --config-file= --no-site-packages --ignore-missing-imports --python-version 3.15 \
   --enable-error-code deprecated --cache-dir .mypy_cache/newest
 
-.PHONY: help demo test types test-smoke test-torch test-engines test-browser test-service test-pythons test-newest test-all mutants coverage serve bench bench-api bench-page attack-api fuzz-api fit-collectives accuracy-cross accuracy-kinds clean accuracy-anchored proof
+.PHONY: help demo test types test-smoke test-torch test-engines test-browser test-service test-pythons test-newest test-all mutants coverage serve bench bench-api bench-page attack-api soak-api fuzz-api fit-collectives accuracy-cross accuracy-kinds clean accuracy-anchored proof
 
 help:
 	@echo "make demo    install the planner and plan gpt2 on 4 GPUs"
@@ -35,6 +35,7 @@ help:
 	@echo "make bench-page   time until a person sees a page, in Chromium"
 	@echo "make mutants   put 200 small faults into the estimates: which do their folders' tests find?"
 	@echo "make attack-api   attack the service, each way for a minute, and time its probe meanwhile"
+	@echo "make soak-api     use the service for 20 minutes: what it holds then, and what it answered"
 	@echo "make fuzz-api     ask every route what schemathesis makes of its description, and 50,000 odd bodies"
 	@echo "make accuracy-cross   fit constants anew without each source of published runs"
 	@echo "make accuracy-kinds   set anew how far off each kind of job may be, and which runs a plan is like"
@@ -152,6 +153,10 @@ mutants: $(VENV)/test.stamp
 
 attack-api: $(VENV)/test.stamp
 	$(BIN)/python tests/attack_service.py --seconds 60
+
+soak-api: $(VENV)/test.stamp
+	tests/install-programs redis-server
+	$(BIN)/python tests/soak_service.py
 
 fuzz-api: $(VENV)/test.stamp
 	FUZZ_CASES=420 FUZZ_BODIES=12500 $(BIN)/python -m pytest -n logical tests/api/test_fuzzed.py tests/api/test_mutated.py

@@ -1,0 +1,140 @@
+"""What a service holds after it was used for long: `make soak-api`, twenty minutes.
+
+Clients plan, leave, send batches and begin jobs all the while; a Redis is killed in the middle, and begins anew.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import Process, Queue
+from typing import Any
+
+from attack_service import GPT2, MIB, aborted_body, killing, leaving, odd_keys, same_request
+from bench_api import resident_bytes
+from served import Service, children_of, command_of, served, wait_until
+
+CLIENTS = 4
+MOST_GROWTH = 0.1
+"""Of what all processes hold, from the middle to the end."""
+WITHOUT_REDIS_SECONDS = 15.0
+
+
+def job(service: Service, rng: random.Random) -> int:
+    """Begin a plan, mostly ask for it until it is made, and have it forgotten."""
+    status, headers, _ = service.post({**GPT2, "id": rng.random().hex()}, "/v1/jobs")
+    if status != http.client.ACCEPTED:
+        return status
+    path, state = headers["location"], "going" if rng.random() < 0.7 else "left"
+    while state == "going":
+        time.sleep(0.3)
+        status, _, body = service.get(path)
+        if status != http.client.OK:
+            return status
+        state = json.loads(body)["state"]
+    return service.ask("DELETE", path, None, {})[0]
+
+
+def small_batch(service: Service, rng: random.Random) -> int:
+    """Ask for plans of which one is none."""
+    lines = [{**GPT2, "id": rng.random().hex()}, {"model": rng.random()}, GPT2]
+    body = "\n".join(map(json.dumps, lines)).encode()
+    return service.ask("POST", "/v1/suggest/batch", body, {"content-type": "application/jsonl"})[0]
+
+
+def page(service: Service, rng: random.Random) -> int:
+    """Look at a plan's page."""
+    return service.get(
+        f"/plan?model=gpt2&gpus_per_node=4&global_batch_size={rng.randrange(4, 999)}"
+    )[0]
+
+
+def use(service: Service, seed: int, end: float, answers: "Queue[Any]") -> None:
+    """Do what clients do, one after another, until then."""
+    rng, said = random.Random(seed), Counter[Any]()
+    os.nice(10)
+    by_port = (killing, same_request, odd_keys, leaving, aborted_body)
+    ways: list[Callable[[], object]] = [lambda way=way: way(service.port, rng) for way in by_port]
+    ways += [lambda way=way: way(service, rng) for way in (job, small_batch, page)]
+    while time.monotonic() < end:
+        try:
+            said[rng.choice(ways)()] += 1
+        except OSError as error:
+            said[type(error).__name__] += 1
+    answers.put(said)
+
+
+@contextmanager
+def redis_at(port: int) -> Iterator[str]:
+    """Run a Redis that keeps nothing, until it is killed."""
+    command = ("redis-server", "--port", str(port), "--save", "", "--maxmemory", "64mb")
+    with subprocess.Popen(
+        [*command, "--maxmemory-policy", "allkeys-lru"], stdout=subprocess.DEVNULL
+    ) as redis:
+        yield f"redis://127.0.0.1:{port}/0"
+        redis.kill()
+
+
+def held_by(service: Service) -> list[int]:
+    """Print what the server and each of its processes hold, and return that."""
+    workers = [pid for pid in children_of(service.pid) if b"to_process" in command_of(pid)]
+    held = [resident_bytes([pid]) for pid in (service.pid, *workers)]
+    server, *others = (round(size / MIB) for size in held)
+    print(f"{time.strftime('%H:%M:%S')} server {server} MiB, processes {others} MiB", flush=True)
+    return held
+
+
+def soak(service: Service, seconds: float, redis_port: int) -> list[str]:
+    """Use a service for so long; return what is wrong with it then."""
+    began = time.monotonic()
+    answers: Queue[Any] = Queue()
+    end = began + seconds
+    clients = [Process(target=use, args=(service, seed, end, answers)) for seed in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    held = []
+    with redis_at(redis_port):
+        for share in (0.1, 0.25, 0.5):
+            time.sleep(max(0.0, began + share * seconds - time.monotonic()))
+            held.append(held_by(service))
+    time.sleep(WITHOUT_REDIS_SECONDS)
+    with redis_at(redis_port):
+        said: Counter[Any] = sum((answers.get(timeout=seconds + 300) for _ in clients), Counter())
+    held.append(held_by(service))
+    print(dict(said))
+    growth = sum(held[-1]) / sum(held[-2]) - 1
+    wrong = [f"{growth:.0%} more memory"] if growth > MOST_GROWTH else []
+    wrong += [f"{said[status]} answers of {status}" for status in said if status in {500, 503}]
+    lost = len(held[0]) - len(held[-1])
+    return wrong + ([f"{lost} processes less"] if lost else [])
+
+
+def main() -> None:
+    """Soak a service of its own, and fail where it did."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1200)
+    seconds = parser.parse_args().seconds
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with served(redis_url=f"redis://127.0.0.1:{port}/0") as service:
+        wait_until(lambda: service.post(GPT2)[0] == http.client.OK)
+        held_by(service)
+        wrong = soak(service, seconds, port)
+    if "Traceback" in service.said:
+        wrong.append(
+            "tracebacks in its log:" + service.said[service.said.index("Traceback") :][:3000]
+        )
+    sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -60,12 +60,13 @@ LANES = (
         name="service",
         paths=(
             "test_dockerfile.py",
+            "api/test_chart.py",
             "api/test_fuzzed.py",
             "api/test_generated_client.py",
             "advice/test_doubled_requests.py",
         ),
         packages=("schemathesis",),
-        finds="the image's steps, generated clients and generated requests",
+        finds="the image's steps, the chart, generated clients and generated requests",
     ),
 )
 BASE = "base"

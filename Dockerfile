@@ -11,7 +11,7 @@ COPY api api
 COPY web web
 RUN python -m pip wheel --no-deps --wheel-dir /dist .
 RUN python -m venv /opt/venv \
-    && /opt/venv/bin/pip install --no-cache-dir --compile "$(echo /dist/trainplan-*.whl)[serve]"
+    && /opt/venv/bin/pip install --no-cache-dir --compile "$(echo /dist/trainplan-*.whl)[serve,telemetry]"
 # Its OpenAPI description takes seconds to make: those who ask for it first do not wait.
 RUN cd /opt/venv/lib/python3.11/site-packages/planner/apps \
     && PLANNER_CACHE_DIR=/opt/venv/share/planner /opt/venv/bin/python -c "import api.description as d; d.described()" \

@@ -4,6 +4,7 @@
 """
 
 import gc
+import os
 from asyncio import CancelledError, Task, current_task, wait
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import body, description, jobs, logs
-from api.access import Access, admitted
+from api.access import FOR_ALL, Access, admitted
 from api.headers import SECURITY_HEADERS, UNKEPT, KnownAnswers, SecurityHeaders, Unread
 from api.lanes import is_small
 from api.later import Later
@@ -136,6 +137,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_url=None,
         dependencies=[Depends(admitted)],
         lifespan=_lifespan,
+        telemetry={
+            "auto_configure": "OTEL_EXPORTER_OTLP_ENDPOINT" in os.environ,
+            "exclude": lambda scope: scope["path"] in FOR_ALL,
+            "logs": False,  # with what was sent in them
+        },
     )
     app.state.work = Work(settings)
     app.state.later = Later(app.state.work)

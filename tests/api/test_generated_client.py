@@ -22,12 +22,13 @@ post_hooks: []
 """The generator knows neither type, both are bytes; what it would format afterwards it looks for in PATH."""
 
 USE = """
-import io, json, sys, zipfile
+import io, json, sys, time, zipfile
 from planner_client import Client
+from planner_client.api.later import begin_job, job, leave_job
 from planner_client.api.planning import bundle, estimate, estimate_many, suggest, suggest_many, zipped_bundle
-from planner_client.api.questions import batch, machine, timings
+from planner_client.api.questions import batch, machine, raced as shown, timings
 from planner_client.models import (
-    BatchRequest, EstimateLine, MachineRequest, Problem, RefusedLine, Request, SuggestionLine, TimingsRequest,
+    BatchRequest, EstimateLine, MachineRequest, Problem, RaceRequest, RefusedLine, Request, SuggestionLine, TimingsRequest,
 )
 from planner_client.types import File
 
@@ -37,6 +38,15 @@ layout = Request.from_dict({**asked.to_dict(), "strategy": {"zero_stage": 2}})
 refused = suggest.sync(client=client, body=Request.from_dict({"model": "gpt2", "cluster": {"gpu": "h1000"}}))
 times = [{"gpus": 1, "seconds": 43.1}, {"gpus": 4, "seconds": 48.2}]
 run = {"request": layout.to_dict(), "step_seconds": 0.4}
+raced = {"name": "ddp", "state": "known", "steps": 16, "planned_step_seconds": 0.1, "planned_peak_bytes": 8e9, "planned_reserved_bytes": 9e9}
+raced["step"] = {"seconds": 0.09, "low": 0.0885, "high": 0.0895}
+begun = begin_job.sync(client=client, body=asked)
+states = [begun.state]
+while states[-1] == "going":
+    time.sleep(0.2)
+    made = job.sync(begun.id, client=client)
+    states.append(made.state)
+left = leave_job.sync_detailed(begun.id, client=client).status_code
 archive = zipped_bundle.sync(client=client, body=asked).payload
 
 def lines(route, *asked):
@@ -53,6 +63,8 @@ print(json.dumps({
     "diagnosis": timings.sync(client=client, body=TimingsRequest.from_dict({"times": times})).code,
     "batch": batch.sync(client=client, body=BatchRequest.from_dict({"global_batch_size": 8})).splits[0].micro_batch_size,
     "machine": machine.sync(client=client, body=MachineRequest.from_dict({"runs": [run]})).machine.kind,
+    "race": shown.sync(client=client, body=RaceRequest.from_dict({"kind": "race", "plans": [raced]})).to_dict(),
+    "job": [states[0], made.answer.chosen.family, left, job.sync(begun.id, client=client).status],
     "lines": [
         SuggestionLine.from_dict(suggested[0]).chosen.family,
         RefusedLine.from_dict(suggested[1]).error.type_,
@@ -104,5 +116,7 @@ def test_a_generated_client_plans_estimates_and_fetches_files(python: Path, tmp_
     assert "trainer/train.py" in said["files"]
     assert said["zipped"] == [f"plan/{name}" for name in said["files"]]
     assert (said["diagnosis"], said["batch"], said["machine"]) == ("TIM003", 8, "planner-machine")
+    assert "ddp" in json.dumps(said["race"])
+    assert said["job"] == ["going", "ddp", 204, 404]
     assert said["lines"] == ["ddp", "urn:planner:invalid-request", 2]
     assert said["refused"] == [True, "cluster.gpu"]

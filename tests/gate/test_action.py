@@ -295,10 +295,19 @@ def test_a_file_that_cannot_be_read_is_said_in_the_summary(pull: Pull) -> None:
     ended = pull.run(file="plan.json")
     assert ended.returncode == 2
     assert "could not judge" in pull.summary
-    assert not [
-        line for line in (ended.stdout + ended.stderr).splitlines() if line.startswith("::")
-    ]
+    (said,) = [line for line in (ended.stdout + ended.stderr).splitlines() if line.startswith("::")]
+    assert said.startswith("::error file=plan.json,title=planner check::error: plan.json: ")
     assert pull.api.calls == []
+
+
+def test_an_unknown_gpu_is_annotated_with_the_nearest_that_is_known(pull: Pull) -> None:
+    wrong = json.dumps({"model": "gpt2", "cluster": {"gpu": "h1000", "gpus_per_node": 4}})
+    pull.opened({}, {"plans/50%,a.json": wrong})
+    ended = pull.run(file="plans/*.json")
+    assert ended.returncode == 2
+    (said,) = [line for line in ended.stdout.splitlines() if line.startswith("::")]
+    assert said.startswith("::error file=plans/50%25%2Ca.json,title=planner check::")
+    assert "'h1000' (cluster.gpu)%0Ahint: did you mean h100" in said
 
 
 def test_what_was_wrong_at_the_base_does_not_stop_its_repair(pull: Pull) -> None:

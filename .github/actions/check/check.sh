@@ -51,6 +51,13 @@ check() {
   "${PLANNER:-$RUNNER_TEMP/planner/bin/planner}" check "${arguments[@]}" -- "$FILE" <"$work/base"
 }
 
+# A text as a workflow command takes it: in one line, which begins none of its own.
+escaped() {
+  local text=${1//'%'/%25}
+  text=${text//$'\r'/%0D}
+  printf '%s' "${text//$'\n'/%0A}"
+}
+
 # One call of the API. The token goes through a file of ours: the list of processes shows arguments.
 call() {
   curl --silent --show-error --fail --max-time 30 --config "$work/curl" "$@"
@@ -99,6 +106,8 @@ echo "status=$status" >>"$GITHUB_OUTPUT"
 if [[ ! -f $work/check.md ]]; then
   { echo '### planner check could not judge the file'; echo; sed 's/^/    /' "$work/errors"; } >"$work/check.md"
   cat "$work/check.md" >>"$GITHUB_STEP_SUMMARY"
+  name=$(escaped "$FILE") name=${name//:/%3A}
+  echo "::error file=${name//,/%2C},title=planner check::$(escaped "$(<"$work/errors")")"
   exit "$status"
 fi
 cat "$work/check.md" >>"$GITHUB_STEP_SUMMARY"

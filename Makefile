@@ -120,6 +120,7 @@ test-browser: $(VENV)/test.stamp
 	$(PYTEST) --lane browser
 
 test-service: $(VENV)/test.stamp
+	tests/install-programs redis-server nginx:nginx-light
 	$(PYTEST) --lane service
 
 test-pythons: $(VENV)/test.stamp

@@ -35,8 +35,8 @@ if HAS_PAGES:
     from web import routes as pages
 
 
-_LAST_ANSWERS_SECONDS = 2.0
-"""For those who wait to be told that the service ends: a search stops within one."""
+_LAST_ANSWERS_SECONDS = 4.0
+"""For those who wait to be told that the service ends: a search stops within three."""
 
 
 class TrustedHosts:

@@ -57,8 +57,8 @@ _LASTING = (
     UnknownNameError,
 )
 """Refusals that the question alone decides: they are kept as answers are."""
-_STOP_SECONDS = 1.0
-"""For a search whose client left to stop by itself, between two tables of layouts: a process less to start."""
+_STOP_SECONDS = 3.0
+"""For a search whose client left to stop by itself, between two tables of layouts: as long as a process takes to start."""
 _TRIES = 3
 """Of a request whose process is ended from outside, for its memory perhaps."""
 

@@ -63,6 +63,7 @@ LANES = (
             "api/test_chart.py",
             "api/test_fuzzed.py",
             "api/test_generated_client.py",
+            "api/test_proxy.py",
             "api/test_telemetry.py",
             "advice/test_doubled_requests.py",
         ),

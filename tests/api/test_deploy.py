@@ -59,7 +59,7 @@ def test_compose_builds_this_image_and_knows_its_services() -> None:
     assert "ports" not in api
     (config,) = proxy["configs"]
     told = COMPOSE["configs"][config["source"]]["content"]
-    assert "proxy_pass http://api:8000;" in told
+    assert "set $$replicas api:8000;" in told
     assert "X-Forwarded-For $$remote_addr;" in told
     assert not re.search(r"(?<!\$)\$(?!\$)", told.replace("$$", ""))
     assert (DEPLOY / api["build"]).resolve() == ROOT

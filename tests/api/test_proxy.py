@@ -114,3 +114,4 @@ def test_what_is_too_large_is_refused_by_the_service(
     assert answer.status == 413
     assert json.load(answer)["type"] == "urn:planner:too-large"
     connection.close()
+    assert proxied[0].get(f"/healthz?topology={'a' * 24_000}")[0] == 200

@@ -449,6 +449,23 @@ def test_who_sends_its_headers_too_slowly_is_left(
         assert time.monotonic() - began < 20
 
 
+@pytest.mark.parametrize("part", [b"a" * 2**12, b"\r\na: b"])
+def test_headers_without_end_are_refused(service: Service, part: bytes) -> None:
+    sent, said = 0, b""
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\nb: c")
+        with suppress(ConnectionError):
+            while sent < 2**24:
+                connection.sendall(part * 8)
+                sent += 8 * len(part)
+        with suppress(ConnectionError):
+            said = connection.recv(65536)
+    assert sent < 2**24
+    assert said[:12] in {b"HTTP/1.1 431", b""}  # or the connection was reset before it was read
+    long = {"x-request-id": "known", "b": "c" * 50_000}
+    assert service.get("/healthz", long)[0] == 200
+
+
 def test_who_reads_no_answer_is_left(service: Service) -> None:
     def is_held(port: int) -> bool:
         """Whether the service has a socket open to a port: what the kernel alone goes on with is no inode's."""

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import Process, Queue
 from typing import Any
 
@@ -62,8 +63,8 @@ def use(service: Service, seed: int, end: float, answers: "Queue[Any]") -> None:
     rng, said = random.Random(seed), Counter[Any]()
     os.nice(10)
     by_port = (killing, same_request, odd_keys, leaving, aborted_body)
-    ways: list[Callable[[], object]] = [lambda way=way: way(service.port, rng) for way in by_port]
-    ways += [lambda way=way: way(service, rng) for way in (job, small_batch, page)]
+    ways: list[Callable[[], object]] = [partial(way, service.port, rng) for way in by_port]
+    ways += [partial(way, service, rng) for way in (job, small_batch, page)]
     while time.monotonic() < end:
         try:
             said[rng.choice(ways)()] += 1

@@ -87,6 +87,13 @@ def service(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     pip = [sys.executable, "-m", "pip", "--python", str(binaries / "python")]
     install = [*pip, "install", "-q", "--no-compile", f"{wheel}{extras}"]
     subprocess.run(install, check=True, capture_output=True)
+    (describe,) = [run for run in arguments("RUN") if "api.description" in run]
+    there = (("/opt/venv", str(environment)), ("python3.11", f"python3.{sys.version_info.minor}"))
+    for image, here in there:
+        describe = describe.replace(image, here)
+    subprocess.run(["/bin/sh", "-c", describe], check=True)
+    (kept,) = (environment / "share" / "planner").iterdir()
+    assert kept.stat().st_mode & 0o444 == 0o444
     port = free_port()
     words = [str(port) if word == EXPOSED_PORT else word for word in command()]
     words[0] = str(binaries / words[0])
@@ -131,6 +138,7 @@ def test_service_is_healthy_and_plans(service: str) -> None:
         assert client.get("/healthz").json() == {"status": "ok"}
         body = {"model": "gpt2", "cluster": {"gpus_per_node": 4}}
         assert client.post("/v1/suggest", json=body).json()["ok"]
+        assert client.get("/openapi.json").json()["info"]["title"] == "planner"
         for path in ("/", "/static/style.css", "/plan.zip?model=gpt2"):
             assert client.get(path).status_code == 200
 

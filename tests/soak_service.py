@@ -142,7 +142,7 @@ def main() -> None:
         wrong.append(
             "tracebacks in its log:" + service.said[service.said.index("Traceback") :][:3000]
         )
-    sys.exit("\n".join(wrong))
+    sys.exit("\n".join(wrong) or 0)
 
 
 if __name__ == "__main__":

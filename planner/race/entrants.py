@@ -18,7 +18,7 @@ from planner.core.frozen import frozen
 from planner.domain.job import Job
 from planner.domain.strategy import Offload
 from planner.generate.write_bundle import write_bundle
-from planner.race.odds import OPEN, odds_of_lead
+from planner.race.odds import is_open
 from planner.request.schema import Request, parse_request
 from planner.request.sections import FilesRequest, StrategyRequest
 from planner.request.stacks import other_stacks, stack_of
@@ -107,7 +107,7 @@ def _in_doubt(request: Request) -> list[_Open]:
     alike = [each for each in others if _trains_alike(each, chosen)]
     fastest = min(each.seconds for each in (chosen, *alike))
     name = plan.job.framework.name
-    in_doubt = [each for each in alike if odds_of_lead(name, fastest, each.seconds) < OPEN]
+    in_doubt = [each for each in alike if is_open(name, fastest, each.seconds)]
     once = {json.dumps(each.changes, sort_keys=True): each for each in (chosen, *in_doubt)}
     first, *rest = once.values()
     return [first, *sorted(rest, key=lambda each: each.seconds)]

@@ -88,6 +88,9 @@ def run_once(
     held = 0.0
     if status and not why and not is_stopped:
         why, held = _reason(running.text, status)
+    elif status == 0 and not seconds and not is_stopped:
+        count = _printed(reading)
+        why = f"it ended by itself after {count} step{'s'[: count != 1]}: too few to time"
     return Heat(seconds=seconds, reading=reading, why=why, held_bytes=held, is_stopped=is_stopped)
 
 
@@ -105,7 +108,7 @@ def _follow(
         if now - looked >= _LOOK_SECONDS:
             looked = now
             reading = _reading(running.text.encode())
-            printed = len(reading.log.values) if reading and reading.log else 0
+            printed = _printed(reading)
             if printed > steps:
                 longest = max(longest, now - last) if steps else 0.0
                 first, last, steps = min(first, now), now, printed
@@ -128,6 +131,10 @@ def _reading(log: bytes) -> Reading | None:
         return read_log_bytes("run.log", log)
     except InvalidInputError:
         return None
+
+
+def _printed(reading: Reading | None) -> int:
+    return len(reading.log.values) if reading and reading.log else 0
 
 
 def _seconds(reading: Reading | None, entrant: Entrant) -> tuple[float, ...]:

@@ -56,6 +56,14 @@ def is_behind(seconds: Sequence[float], best_high: float) -> bool:
     return is_far or interval(seconds).low > best_high
 
 
+def is_decided(seconds: Sequence[float], best_high: float) -> bool:
+    """Return whether more steps settle nothing: the median is known, or not more than 2 % below the best's any more."""
+    if not seconds:
+        return False
+    found = interval(seconds)
+    return found.is_known or found.low * (1 + KNOWN) > best_high or is_behind(seconds, best_high)
+
+
 def better_half(seconds: Mapping[str, Sequence[float]]) -> list[str]:
     """Return the faster half of some plans by their median steps, one at least; those without a step come last."""
     order = sorted(seconds, key=lambda name: median(seconds[name] or [math.inf]))
@@ -65,6 +73,11 @@ def better_half(seconds: Mapping[str, Sequence[float]]) -> list[str]:
 def odds_of_lead(framework: str, faster: float, slower: float) -> float:
     """Return how often such a predicted lead was real."""
     return lead(framework, slower / faster - 1).real_share
+
+
+def is_open(framework: str, fastest: float, seconds: float) -> bool:
+    """Return whether a plan's predicted step leaves open that it is the fastest."""
+    return odds_of_lead(framework, fastest, seconds) < OPEN
 
 
 def may_gain(framework: str, steps: Sequence[float]) -> float:

@@ -155,8 +155,10 @@ def _cells(plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> tuple
 
 def _result(plan: Mapping[str, Any], best: float) -> str:
     step = plan["step"]
-    if plan["why"] or step is None:
-        return f"{plan['state']}: {plan['why']}" if plan["why"] else "not run: no time was left"
+    if plan["why"]:
+        return plan["why"] if plan["state"] == OPEN else f"{plan['state']}: {plan['why']}"
+    if step is None:
+        return "not run"
     said = f"{plan['steps']} steps"
     if plan["state"] == OPEN:
         return f"{said}: not known to 2 %"

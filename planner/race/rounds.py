@@ -12,7 +12,7 @@ from planner.calibrate.logs.reading import Reading
 from planner.core.frozen import frozen
 from planner.race.entrants import Entrant
 from planner.race.heat import Limits, run_once
-from planner.race.odds import Interval, better_half, interval, is_behind
+from planner.race.odds import Interval, better_half, interval, is_behind, is_decided
 
 KNOWN, BEHIND, OPEN = "known", "slower", "open"
 FAILED, MISSING = "failed", "not installed"
@@ -52,10 +52,10 @@ class Race:
 def run_all(entrants: Sequence[Entrant], race: Race) -> tuple[tuple[Standing, ...], bool]:
     """Run plans until the fastest is known or the budget is spent; return how they stand, and whether it was stopped.
 
-    The plan with the largest memory goes first: what does not fit is known at once.
+    Those that may run out of memory go first, which is known at once, and then by planned time: beside the fastest
+    the others need few steps.
     """
-    every = [Standing(entrant=each) for each in entrants]
-    every.sort(key=lambda each: -each.entrant.planned.reserved_bytes.high)
+    every = [Standing(entrant=each) for each in sorted(entrants, key=_turn)]
     for each in every:
         if each.entrant.missing:
             each.state, each.why = MISSING, f"needs {', '.join(each.entrant.missing)}"
@@ -67,6 +67,12 @@ def run_all(entrants: Sequence[Entrant], race: Race) -> tuple[tuple[Standing, ..
     return tuple(every), False
 
 
+def _turn(entrant: Entrant) -> tuple[float, float]:
+    planned = entrant.planned
+    is_at_risk = planned.reserved_bytes.high > planned.usable_bytes
+    return -planned.reserved_bytes.high if is_at_risk else 0.0, planned.step_seconds.likely
+
+
 def _rounds(every: Sequence[Standing], end: float, race: Race) -> None:
     """Share what is left of the budget among the plans that are open; the better half goes on to the next round."""
     alive = [each for each in every if each.state == OPEN]
@@ -75,9 +81,12 @@ def _rounds(every: Sequence[Standing], end: float, race: Race) -> None:
             share = (end - time.monotonic()) / (len(alive) - number)
             if share > 0:
                 _run(each, every, share, share / left, race)
-        alive = [each for each in alive if each.state == OPEN]
+        alive = [each for each in alive if each.state == OPEN and not _is_decided(each, every)]
         names = better_half({str(place): each.seconds for place, each in enumerate(alive)})
         alive = [alive[int(name)] for name in names]
+    for each in every:
+        if each.state == OPEN and not each.readings:
+            each.why = "not run: no time was left"
 
 
 def _run(
@@ -85,12 +94,12 @@ def _run(
 ) -> None:
     """Run one plan: so long until its first step, and then for its share of the time; say how it stands."""
     best = _best_high(every, standing)
-    before = tuple(standing.seconds)
+    before, standing.why = tuple(standing.seconds), ""
 
     def is_enough(seconds: Sequence[float]) -> bool:
         together = [*before, *seconds]
         race.show(standing, together)
-        return interval(together).is_known or is_behind(together, best)
+        return is_decided(together, best)
 
     limits = Limits(start_seconds=start, seconds=share, step_seconds=race.patience_seconds)
     heat = run_once(standing.entrant, limits, is_enough, on_cpus=race.on_cpus)
@@ -100,11 +109,17 @@ def _run(
         standing.state, standing.why, standing.held_bytes = FAILED, heat.why, heat.held_bytes
     elif standing.step and standing.step.is_known:
         standing.state = KNOWN
+    elif heat.reading and not standing.seconds and not heat.is_stopped:
+        standing.why = "no time was left after its warm-up"
     for each in every:
         if each.step and is_behind(each.seconds, _best_high(every, each)):
             each.state = BEHIND
     if heat.is_stopped:
         raise KeyboardInterrupt
+
+
+def _is_decided(standing: Standing, every: Sequence[Standing]) -> bool:
+    return is_decided(standing.seconds, _best_high(every, standing))
 
 
 def _best_high(every: Sequence[Standing], than: Standing) -> float:

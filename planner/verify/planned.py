@@ -59,6 +59,8 @@ class Planned:
     """Of the first pipeline stage, where rank 0 is."""
     reserved_bytes: Range
     """By the allocator, on the fullest rank."""
+    usable_bytes: float
+    """Of a GPU; 0 where a plan does not say it."""
     terms: Mapping[str, float]
     """Seconds of the step."""
     memory_terms: Mapping[str, float]
@@ -135,6 +137,7 @@ def _planned(given: str, folder: Path | None, plan: dict[str, Any]) -> Planned:
             likely=_amount(memory["reserved_bytes"]),
             high=_amount(memory["high_bytes"]),
         ),
+        usable_bytes=_amount(memory.get("usable_bytes") or 0.0),
         terms=terms,
         memory_terms={str(t["name"]): _amount(t["bytes"]) for t in memory["terms"]},
     )

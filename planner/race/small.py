@@ -36,7 +36,8 @@ def smaller(request: Request) -> tuple[Request, tuple[str, ...]]:
     if not str(machine.get("cluster", {}).get("gpu", "")).startswith(CORES):
         raise InvalidInputError(
             "--cpu plans for cores, which a machine file describes",
-            hint="planner calibrate --measure --cpu --gpus 2 -o cores.json, then race with --machine cores.json",
+            hint=f"planner calibrate --measure --cpu --gpus {max(2, request.cluster.gpus_per_node)} -o cores.json,"
+            " then race with --machine cores.json",
             field="--machine",
         )
     model, _ = load_model(request.model, allow_paths=True)

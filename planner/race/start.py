@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from planner.core.errors import InvalidInputError, UnsupportedError
+from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
 from planner.core.units import format_duration, format_fraction, format_gpus
 from planner.hardware.probe import probe
 from planner.race.entrants import Entrant
 from planner.race.odds import FEWEST, may_gain
+from planner.request.schema import parse_request, resolve
+from planner.search.training_run import start_up
 from planner.verify.real_step import START_SECONDS
 
 _USUAL_STEPS = 16
@@ -70,7 +72,8 @@ def worth(entrants: Sequence[Entrant], budget_seconds: float) -> str:
     taken = format_duration(min(budget_seconds, _expected(entrants)))
     return (
         f"{len(entrants)} plans whose order is in doubt; the two best may differ by"
-        f" {format_fraction(gain)}: about {taken}, {format_duration(budget_seconds)} at most"
+        f" {format_fraction(gain)}: about {taken} with {len(entrants)} starts,"
+        f" {format_duration(budget_seconds)} at most"
     )
 
 
@@ -79,4 +82,13 @@ def _expected(entrants: Sequence[Entrant]) -> float:
 
 
 def _seconds(entrant: Entrant, steps: int) -> float:
-    return START_SECONDS + steps * entrant.planned.step_seconds.likely
+    return _start_seconds(entrant) + steps * entrant.planned.step_seconds.likely
+
+
+def _start_seconds(entrant: Entrant) -> float:
+    """Return what a plan's processes need until their first step, compiling left out."""
+    try:
+        job = resolve(parse_request(entrant.planned.request), allow_paths=True).job
+    except PlannerError:  # of a machine whose file is not here
+        return START_SECONDS
+    return float(start_up(job).amount)

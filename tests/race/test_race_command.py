@@ -23,9 +23,10 @@ from planner.machine.writing import machine_json
 from planner.race.entrants import entrants_of_folder, entrants_of_request
 from planner.race.keep import grow, machine_to_grow
 from planner.race.odds import OPEN, odds_of_lead
+from planner.race.results import answer_race
 from planner.race.rounds import Race, run_all
 from planner.race.small import smaller
-from planner.race.start import check_machine, check_time
+from planner.race.start import check_machine, check_time, worth
 from planner.request.schema import parse_request, resolve
 from planner.verify.planned import read_planned
 
@@ -102,10 +103,13 @@ def test_where_nothing_takes_a_step_it_exits_4(tmp_path: Path) -> None:
 
 def test_told_to_end_it_exits_130_with_the_table(tmp_path: Path) -> None:
     write(tmp_path / "a", f"{steps(0.1, number=5)}kill -INT $PPID; sleep 100")
+    write(tmp_path / "b", "exit 1", 0.2)
     result = race(str(tmp_path), "--cpu", "--json")
     assert result.exit_code == 130
     answer = json.loads(result.stdout)
     assert (answer["is_stopped"], answer["winner"], answer["plans"][0]["steps"]) == (True, "a", 4)
+    assert answer["plans"][1]["why"] == ""
+    assert answer_race(answer)["rows"][1][-1] == "not run"
 
 
 @pytest.mark.parametrize(
@@ -152,6 +156,14 @@ def test_a_budget_that_no_plan_can_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="7 steps") as caught:
         check_time([replace(one, planned=replace(one.planned, step_seconds=long))], 120.0)
     assert caught.value.hint.startswith("--minutes 9 ")
+
+
+def test_a_start_counts_in_what_a_plan_needs(tmp_path: Path) -> None:
+    one = entrant(tmp_path / "a", steps(0.1))
+    with pytest.raises(InvalidInputError):
+        check_time([one], 15.0)
+    check_time([one], 60.0)
+    assert "2 starts" in worth([one, one], 600.0)
 
 
 def test_plans_in_doubt_are_written_and_alike_ones_once(tmp_path: Path) -> None:

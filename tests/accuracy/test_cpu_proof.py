@@ -3,18 +3,22 @@
 `make proof` measures again; `pytest --update-golden tests/accuracy/test_cpu_proof.py` rewrites the page's tables.
 """
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from proof import page
-from proof.jobs import ANCHOR, LOCAL, RUNS
+from proof import measured, page
+from proof.jobs import ANCHOR, LAYOUTS, LOCAL, RUNS
 from proof.judge import Job, Judged, by_job, median_error, repetitions, share_right
-from proof.measured import judged, table
+from proof.measured import judged, raced, table
 from test_docs import check_block
+
+from planner.race.odds import KNOWN
 
 PAGE = Path(__file__).parents[2] / "docs/accuracy/cpu_proof.md"
 NOT_YET = "Not measured yet: `make proof` does.\n"
+NOT_RACED_YET = "Not measured yet.\n"
 FIRST = RUNS[: len(RUNS) // 12]
 """Of the first job."""
 
@@ -96,3 +100,37 @@ def test_the_page_says_when_and_on_what(request: pytest.FixtureRequest) -> None:
     said = table().get("source", "")
     body = f"{said[:1].upper()}{said[1:]}.\n" if said else NOT_YET
     check_block("source", body, update=update, page=PAGE)
+
+
+def test_a_race_is_judged_by_runs_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def line(job: str, seconds: float, *plans: tuple[str, float]) -> str:
+        shown = [{"layout": name, "steps": 9, "step": [0, step, 1]} for name, step in plans]
+        failed = {"layout": "tp", "steps": 0, "step": None}
+        said = {"wire": "1-gbit", "model": "llama", "job": job, "seconds": seconds}
+        return json.dumps({**said, "plans": [*shown, failed]}) + "\n"
+
+    monkeypatch.setattr(measured, "RACES", tmp_path / "races.toml")
+    runs = line("pp-4", 50.0, ("pp-4", 1.0)) + line("ddp", 70.0, ("ddp", 1.1))
+    (tmp_path / "lines").write_text(runs + line("race", 30.0, ("pp-4", 1.3), ("ddp", 1.2)))
+    measured.write_races(tmp_path / "lines")
+    (found,) = measured.raced()
+    assert (found.winner, found.fastest, found.raced) == ("ddp", "pp-4", 3)
+    assert found.behind == pytest.approx(0.1)
+    assert (found.seconds, found.seconds_of_all) == (30.0, 120.0)
+
+
+def test_the_races_are_what_was_measured(request: pytest.FixtureRequest) -> None:
+    update = bool(request.config.getoption("--update-golden"))
+    found = list(raced())
+    body = "".join(f"{line}\n" for line in page.races_table(found)) if found else NOT_RACED_YET
+    check_block("races", body, update=update, page=PAGE)
+
+
+def test_a_race_finds_the_fastest_in_two_fifths_of_the_time() -> None:
+    found = list(raced())
+    alike = set(LAYOUTS) - {*LOCAL, ANCHOR}
+    assert all({*each.steps} == alike for each in found)
+    assert sum(each.behind > KNOWN for each in found) <= 1
+    assert sum(each.seconds for each in found) <= 0.4 * sum(each.seconds_of_all for each in found)

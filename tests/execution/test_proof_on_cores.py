@@ -1,7 +1,12 @@
 """The short form of `make proof`: one model over one slow link, measured, planned, trained and compared."""
 
 import json
+import socket
+import time
 import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -12,7 +17,7 @@ from proof.__main__ import lines_of, machine_file, main
 from proof.jobs import RUNS
 from proof.judge import predicted
 from proof.measured import steps_of
-from proof.wires import WIRES
+from proof.wires import WIRES, move_to
 
 SLOW = next(wire for wire in WIRES if wire.rate == "20mbit")
 LAYOUTS = ("ddp", "local-4", "pp-4")
@@ -71,3 +76,31 @@ def test_what_was_measured_is_written_as_the_page_reads_it(
     judged = list(measured.judged())
     assert {each.run.layout for each in judged} == set(LAYOUTS)
     assert all(each.measured > 0 and each.planned > 0 for each in judged)
+
+
+def test_a_loopback_of_a_wires_rate_has_it_each_way() -> None:
+    need_root()
+    for program in ("ip", "tc"):
+        need(program, get="apt-get install iproute2")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        one, both = process.submit(_bytes_per_second).result(60)
+    assert 0.5 < one / RATE_BYTES_PER_SECOND < 1.1
+    assert 0.5 < both / RATE_BYTES_PER_SECOND < 1.1
+
+
+def _bytes_per_second() -> tuple[float, float]:
+    """Return the rate of a slow wire's loopback where one end of a connection sends, and of each where both do."""
+    move_to(SLOW)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        ends = client, server.accept()[0]
+    return _sent([ends]), _sent([ends, ends[::-1]])
+
+
+def _sent(ways: Sequence[tuple[socket.socket, socket.socket]], size: int = 1_000_000) -> float:
+    begun = time.monotonic()
+    with ThreadPoolExecutor(2 * len(ways)) as threads:
+        for sender, receiver in ways:
+            threads.submit(sender.sendall, bytes(size))
+            threads.submit(receiver.recv, size, socket.MSG_WAITALL)
+    return size / (time.monotonic() - begun)

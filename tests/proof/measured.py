@@ -4,6 +4,7 @@ import json
 import platform
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,12 +17,22 @@ from proof.wires import WIRES, Wire
 
 FOLDER = Path(__file__).parents[2] / "data" / "measurements"
 TABLE = FOLDER / "cpu_proof.toml"
+RACES = FOLDER / "cpu_races.toml"
+RACE = "race"
+"""The job of a line of races.jsonl that is of no single layout."""
 _HEAD = """\
 # Written files run on two cores of one machine, each standing for an accelerator, one thread each, over loopback and
 # between two network namespaces whose cable `tc` limits (tbf): `make proof`. `step_s` is the median of the repetitions'
 # mean steps, the first step left out, `low_s` and `high_s` the fastest and slowest repetition; of local SGD a mean over
 # as many steps as it averages after. The machine files, of the same minutes, are cpu_proof_<wire>.json.
 """
+_HEAD_OF_RACES = """\
+# Layouts of `make proof` on one node of two ranks, whose loopback `tc` limits to the wire's rate each way (htb and tbf):
+# `python -m proof.race`. A race is of the plans whose order is in doubt, by the machine file of the wire; a run is of one
+# layout until its median step is known to 2 %, or for half a minute. Seconds are whole, with the starts; `step_s` is the median.
+"""
+_RACE_COLUMNS = ("wire", "model", "raced", "winner", "race_s")
+_RUN_COLUMNS = ("wire", "model", "layout", "run_s", "steps", "step_s")
 _COLUMNS = ("wire", "model", "layout", "repetitions", "step_s", "low_s", "high_s")
 
 
@@ -58,6 +69,72 @@ def steps_of(file: Path) -> Mapping[str, list[float]]:
             step = by_name[each["plan"]].mean_step(each["seconds"])
             found.setdefault(each["plan"], []).append(step)
     return found
+
+
+def write_races(file: Path) -> None:
+    """Write what races and runs to the end took and showed."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    races, runs = [], []
+    for line in sorted(lines, key=_place):
+        place, timed = (
+            [line["wire"], line["model"]],
+            [each for each in line["plans"] if each["step"]],
+        )
+        best = min(timed, key=lambda each: each["step"][1])
+        if line["job"] == RACE:
+            races.append([*place, len(line["plans"]), best["layout"], round(line["seconds"], 1)])
+        else:
+            took = [round(line["seconds"], 1), best["steps"], round(best["step"][1], 4)]
+            runs.append([*place, best["layout"], *took])
+    text = f"{_HEAD_OF_RACES}source = {json.dumps(_source())}\n"
+    for name, columns, rows in (("race", _RACE_COLUMNS, races), ("run", _RUN_COLUMNS, runs)):
+        text += f"{name}_columns = {json.dumps(list(columns))}\n{name}_rows = [\n"
+        text += "".join(f"  {json.dumps(row)},\n" for row in rows) + "]\n"
+    RACES.write_text(text)
+
+
+def _place(line: Mapping[str, Any]) -> int:
+    """Return where a line stands among all layouts: a race before the runs of its model."""
+    places = [(run.wire.name, run.subject.name, run.layout) for run in RUNS]
+    wanted = (line["wire"], line["model"])
+    return next(
+        number
+        for number, place in enumerate(places)
+        if place[:2] == wanted and line["job"] in {RACE, place[2]}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """A race of some layouts of a model over a wire, beside runs of all of them to the end."""
+
+    wire: str
+    model: str
+    raced: int
+    winner: str
+    seconds: float
+    steps: Mapping[str, float]
+    """By layout, of the runs."""
+    seconds_of_all: float
+
+    @property
+    def fastest(self) -> str:
+        """Return the layout with the least median of all that were run to the end."""
+        return min(self.steps, key=self.steps.__getitem__)
+
+    @property
+    def behind(self) -> float:
+        """Return by which share the winner's step is longer than the fastest's, both of runs to the end."""
+        return self.steps[self.winner] / self.steps[self.fastest] - 1
+
+
+def raced() -> Iterator[Raced]:
+    """Yield the races that were measured."""
+    found = tomllib.loads(RACES.read_text()) if RACES.exists() else {}
+    for wire, model, number, winner, seconds in found.get("race_rows", ()):
+        runs = [row for row in found["run_rows"] if row[:2] == [wire, model]]
+        steps = {row[2]: row[5] for row in runs}
+        yield Raced(wire, model, number, winner, seconds, steps, sum(row[3] for row in runs))
 
 
 def _figures(seconds: list[float]) -> list[float]:

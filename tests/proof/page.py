@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import median
 
+from planner.race.odds import KNOWN
 from proof.jobs import LAYOUTS, SUBJECTS
 from proof.judge import Job, Judged, by_job, median_error, share_right
+from proof.measured import Raced
 from proof.wires import WIRES
 
 
@@ -86,3 +88,23 @@ BLOCKS: Mapping[str, Callable[[Sequence[Judged]], Iterator[str]]] = {
     "runs": runs_table,
 }
 """By the name of their place on the page."""
+
+
+def races_table(raced: Sequence[Raced]) -> Iterator[str]:
+    """Yield what each race found, in which share of the time of running all to the end."""
+    yield "| wire | model | raced | winner | fastest of all | behind it | race | all to the end | share |"
+    yield "| --- | --- | ---: | --- | --- | ---: | ---: | ---: | ---: |"
+    for each in raced:
+        yield (
+            f"| {each.wire} | {each.model} | {each.raced} | {each.winner} | {each.fastest} |"
+            f" {each.behind:.1%} | {_times(each.seconds, each.seconds_of_all)} |"
+        )
+    right = sum(each.behind <= KNOWN for each in raced)
+    spent, whole = (
+        sum(getattr(each, name) for each in raced) for name in ("seconds", "seconds_of_all")
+    )
+    yield f"| all | | | {right} of {len(raced)} right | | | {_times(spent, whole)} |"
+
+
+def _times(seconds: float, of_all: float) -> str:
+    return f"{seconds:.0f} s | {of_all:.0f} s | {seconds / of_all:.0%}"

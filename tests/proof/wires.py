@@ -1,5 +1,7 @@
 """How two ranks are joined: by loopback in one node, or as two network namespaces with a cable of a limited rate."""
 
+import ctypes
+import functools
 import os
 import shutil
 import subprocess
@@ -13,6 +15,11 @@ from needed import SYSTEM_PROGRAMS
 
 CORES = (0, 1)
 PORT = 29500
+_CLONE_NEWNET = 0x40000000
+_IS_UPWARDS = "8,177 0 0 14,72 0 0 14,2 0 0 0,72 0 0 16,97 0 0 0,45 0 1 0,6 0 0 4294967295,6 0 0 0"
+"""Whether a packet goes to the larger of its two ports, as classic BPF: so the ways of a connection are told apart."""
+_UPWARDS = ("bpf", "bytecode", _IS_UPWARDS, "flowid", "1:1")
+_UNLIMITED = ("htb", "rate", "10gbit", "quantum", "60000")
 _IP = shutil.which("ip") or "/usr/sbin/ip"
 
 
@@ -72,6 +79,26 @@ def laid(wire: Wire) -> Generator[tuple[str, ...]]:
     finally:
         for kind, name in ((kind, name) for name in names for kind in ("netns", "link")):
             subprocess.run([_IP, kind, "delete", name], check=False, capture_output=True)
+
+
+def move_to(wire: Wire) -> None:
+    """Move this process, and what it starts from now on, to one node whose loopback has the rate of a wire each way.
+
+    Raises:
+        OSError: it may not.
+        CalledProcessError: there is no such limit here.
+    """
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "no network namespace")
+    _ip("link", "set", "lo", "mtu", "1500" if wire.rate else "65536", "up")
+    if not wire.rate:
+        return
+    add = functools.partial(_run, shutil.which("tc") or "/usr/sbin/tc")
+    add("qdisc", "add", "dev", "lo", "root", "handle", "1:", "htb", "default", "2")
+    for way in ("1:1", "1:2"):
+        add("class", "add", "dev", "lo", "parent", "1:", "classid", way, *_UNLIMITED)
+        add("qdisc", "add", "dev", "lo", "parent", way, *_limit(wire.rate))
+    add("filter", "add", "dev", "lo", "parent", "1:", "protocol", "ip", *_UPWARDS)
 
 
 def run_on(
@@ -153,5 +180,9 @@ def _in(name: str, *words: str) -> None:
 
 
 def _ip(*words: str) -> None:
+    _run(_IP, *words)
+
+
+def _run(*words: str) -> None:
     environment = {**os.environ, "PATH": os.environ["PATH"] + SYSTEM_PROGRAMS}
-    subprocess.run([_IP, *words], check=True, capture_output=True, env=environment)
+    subprocess.run(words, check=True, capture_output=True, env=environment)

@@ -233,14 +233,14 @@ class Case:
 
 @frozen
 class TabledRule:
-    """A rule that compares settings with values."""
+    """A rule: what is documented of it, and where it compares settings with values its cases."""
 
     code: str
     name: str
     severity: Literal["error", "warning"]
     text: str
     """The documentation: a statement, then Why, Instead and Source."""
-    cases: tuple[Case, ...]
+    cases: tuple[Case, ...] = ()
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By tool, the types of keys whose values it judges."""
 
@@ -330,7 +330,7 @@ def tool(name: str) -> Tool:
 
 @cache
 def tabled_rules() -> tuple[TabledRule, ...]:
-    """Return the rules that are data, each with its cases."""
+    """Return the rules by their code, each with its cases; those without are functions."""
     return tuple(_tabled(rule) for rule in read("configs", "rules")["rule"])
 
 
@@ -339,7 +339,7 @@ def _tabled(rule: dict[str, Any]) -> TabledRule:
     own = {key: rule[key] for key in ("code", "name", "severity")} | {"text": rule["text"].strip()}
     common = {key: rule[key] for key in rule.keys() - {*own, "cases", "keys"}}
     keys = rule.get("keys", {})
-    cases = [common | case for case in rule.get("cases", [] if keys else [{}])]
+    cases = [common | case for case in rule.get("cases", [{}] if "at" in rule else [])]
     return build(TabledRule, own | {"cases": cases, "keys": keys}, f"configs/rules/{rule['code']}")
 
 

@@ -1,7 +1,8 @@
 """What is wrong with a configuration, as coded rules; each says in whose code it was read."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from planner.catalog.configs import tabled_rules
 from planner.configs.found import Setup
@@ -13,58 +14,60 @@ from planner.configs.rules import (
     ranges,
     shape,
 )
-from planner.configs.rules.base import ERROR, WARNING, Edit, Fault, Rule, Severity
+from planner.configs.rules.base import ERROR, WARNING, Edit, Fault, Rule
 from planner.configs.rules.tabled import faults_of
-from planner.core.documented import documentation, shown_name
 
 __all__ = ["ERROR", "RULES", "WARNING", "Edit", "Fault", "Rule", "faults"]
 
 
-def _written(code: str, severity: Severity, find: Callable[[Setup], Iterator[Fault]]) -> Rule:
-    """Return the rule of a function: its name and docstring are the rule's."""
-    return Rule(code, severity, find, shown_name(find), documentation(find))
-
-
-_WRITTEN = (
-    _written("CFG001", ERROR, batch.batch_does_not_multiply),
-    _written("CFG002", ERROR, batch.deepspeed_and_trainer_disagree),
-    _written("CFG010", ERROR, engines.both_half_precisions),
-    _written("CFG025", ERROR, engines.shards_of_hpz_do_not_divide),
-    _written("CFG026", ERROR, engines.two_engines_at_once),
-    _written("CFG027", ERROR, engines.section_is_ignored),
-    _written("CFG030", ERROR, engines.wrap_class_is_not_the_models),
-    _written("CFG040", ERROR, launch.one_process_is_started),
-    _written("CFG041", ERROR, launch.processes_are_not_the_gpus),
-    _written("CFG042", ERROR, launch.processes_do_not_divide),
-    _written("CFG046", ERROR, launch.started_twice),
-    _written("CFG047", ERROR, launch.flags_after_the_script),
-    _written("CFG048", ERROR, launch.fewer_gpus_are_visible),
-    _written("CFG051", ERROR, launch.config_file_says_one_process),
-    _written("CFG053", ERROR, keys.flag_is_another_launchers),
-    _written("CFG054", ERROR, launch.job_is_not_what_is_launched),
-    _written("CFG060", ERROR, engines.saves_do_not_meet_evaluations),
-    _written("CFG062", WARNING, engines.warm_up_outlasts_the_run),
-    _written("CFG070", ERROR, shape.heads_do_not_divide),
-    _written("CFG071", ERROR, shape.layers_do_not_divide),
-    _written("CFG072", ERROR, shape.sizes_do_not_fill_the_gpus),
-    _written("CFG073", ERROR, shape.global_batch_does_not_divide),
-    _written("CFG074", WARNING, shape.micro_batches_are_fewer_than_stages),
-    _written("CFG077", ERROR, shape.sequence_exceeds_positions),
-    _written("CFG078", ERROR, shape.experts_do_not_divide),
-    _written("CFG085", ERROR, shape.sequence_does_not_divide),
-    _written("CFG088", ERROR, ranges.number_is_out_of_range),
-    _written("CFG090", ERROR, keys.key_is_not_known),
-    _written("CFG091", WARNING, keys.key_is_ignored),
-    _written("CFG092", WARNING, keys.key_is_gone),
-    _written("CFG093", ERROR, keys.key_stands_twice),
-    _written("CFG094", WARNING, keys.torchtitan_reads_no_toml),
-    _written("CFG097", ERROR, batch.generations_do_not_divide),
+_WRITTEN: Mapping[str, Callable[[Setup], Iterator[Fault]]] = MappingProxyType(
+    {
+        "CFG001": batch.batch_does_not_multiply,
+        "CFG002": batch.deepspeed_and_trainer_disagree,
+        "CFG010": engines.both_half_precisions,
+        "CFG025": engines.shards_of_hpz_do_not_divide,
+        "CFG026": engines.two_engines_at_once,
+        "CFG027": engines.section_is_ignored,
+        "CFG030": engines.wrap_class_is_not_the_models,
+        "CFG040": launch.one_process_is_started,
+        "CFG041": launch.processes_are_not_the_gpus,
+        "CFG042": launch.processes_do_not_divide,
+        "CFG046": launch.started_twice,
+        "CFG047": launch.flags_after_the_script,
+        "CFG048": launch.fewer_gpus_are_visible,
+        "CFG051": launch.config_file_says_one_process,
+        "CFG053": keys.flag_is_another_launchers,
+        "CFG054": launch.job_is_not_what_is_launched,
+        "CFG060": engines.saves_do_not_meet_evaluations,
+        "CFG062": engines.warm_up_outlasts_the_run,
+        "CFG070": shape.heads_do_not_divide,
+        "CFG071": shape.layers_do_not_divide,
+        "CFG072": shape.sizes_do_not_fill_the_gpus,
+        "CFG073": shape.global_batch_does_not_divide,
+        "CFG074": shape.micro_batches_are_fewer_than_stages,
+        "CFG077": shape.sequence_exceeds_positions,
+        "CFG078": shape.experts_do_not_divide,
+        "CFG085": shape.sequence_does_not_divide,
+        "CFG088": ranges.number_is_out_of_range,
+        "CFG090": keys.key_is_not_known,
+        "CFG091": keys.key_is_ignored,
+        "CFG092": keys.key_is_gone,
+        "CFG093": keys.key_stands_twice,
+        "CFG094": keys.torchtitan_reads_no_toml,
+        "CFG097": batch.generations_do_not_divide,
+    }
 )
-_TABLED = (
-    Rule(each.code, each.severity, partial(faults_of, each), each.name, each.text)
+"""What is looked for by a function; the record says the rest."""
+RULES: tuple[Rule, ...] = tuple(
+    Rule(
+        each.code,
+        each.severity,
+        _WRITTEN.get(each.code, partial(faults_of, each)),
+        each.name,
+        each.text,
+    )
     for each in tabled_rules()
 )
-RULES: tuple[Rule, ...] = tuple(sorted((*_WRITTEN, *_TABLED), key=lambda rule: rule.code))
 
 
 def faults(setup: Setup) -> tuple[tuple[Rule, Fault], ...]:

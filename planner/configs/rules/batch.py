@@ -13,15 +13,7 @@ _BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumu
 
 
 def batch_does_not_multiply(setup: Setup) -> Iterator[Fault]:
-    """train_batch_size is not micro-batch x accumulation x data-parallel processes.
-
-    Why: DeepSpeed computes the one that is missing by whole division, and asserts the product
-    before the first step.
-
-    Instead: the product that the message names, or "auto" for those that the Trainer or accelerate fills.
-
-    Source: deepspeed.runtime.config, _set_batch_related_parameters and _batch_assertion (0.19.8).
-    """
+    """train_batch_size is not micro-batch x accumulation x data-parallel processes."""
     for config in setup.of(DEEPSPEED):
         total, micro, steps = (config.get(name) for name in _BATCH)
         if (
@@ -107,16 +99,7 @@ _SAME = {
 
 
 def deepspeed_and_trainer_disagree(setup: Setup) -> Iterator[Fault]:
-    """The DeepSpeed configuration and the training arguments give different values for the same.
-
-    Why: the Trainer fills what is "auto" and compares the rest; it raises ValueError where they
-    differ, an argument that was left out counting with its default.
-
-    Instead: "auto" in the DeepSpeed configuration, and the value in the training arguments alone.
-
-    Source: transformers.integrations.deepspeed, trainer_config_process, trainer_config_finalize and
-    propagate_args_to_deepspeed (5.23.0); accelerate.utils.dataclasses, DeepSpeedPlugin (1.15.0).
-    """
+    """The DeepSpeed configuration and the training arguments give different values for the same."""
     for config in setup.of(DEEPSPEED):
         for trainer in setup.of(TRAINER):
             for key, names in _SAME.items():
@@ -201,15 +184,7 @@ def _is_same(setting: Setting, value: object) -> bool:
 
 
 def generations_do_not_divide(setup: Setup) -> Iterator[Fault]:
-    """The completions of a generation are no multiple of num_generations.
-
-    Why: per_device_train_batch_size counts completions, and each prompt has num_generations of them. TRL raises
-    ValueError, axolotl before it.
-
-    Instead: a num_generations that the message lists, or another per_device_train_batch_size.
-
-    Source: trl.trainer.grpo_config, __post_init__ (1.16.0); axolotl.utils.schemas.validation, check_grpo (0.19.0).
-    """
+    """The completions of a generation are no multiple of num_generations."""
     for found in setup.of(TRAINER):
         each = found.get("num_generations", "trl.num_generations")
         micro = found.whole("per_device_train_batch_size")

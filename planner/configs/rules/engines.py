@@ -27,14 +27,7 @@ _AMPERE = "8.0"
 
 
 def both_half_precisions(setup: Setup) -> Iterator[Fault]:
-    """fp16 and bf16 are both on.
-
-    Why: they exclude each other; the Trainer raises ValueError, DeepSpeed and Megatron assert it.
-
-    Instead: bf16 from Ampere on, fp16 before.
-
-    Source: transformers.training_args, _validate_args (5.23.0); deepspeed.runtime.config (0.19.8).
-    """
+    """fp16 and bf16 are both on."""
     for found in setup.of(TRAINER, MEGATRON):
         one, other = found.get("fp16"), found.get("bf16")
         is_chosen = found.tool == "axolotl"  # which takes bf16: CFG087
@@ -61,15 +54,7 @@ def _both(fp16: Setting, bf16: Setting, setup: Setup) -> Fault:
 
 
 def shards_of_hpz_do_not_divide(setup: Setup) -> Iterator[Fault]:
-    """zero_hpz_partition_size does not divide the processes, or is no node's GPUs.
-
-    Why: ZeRO++ keeps a second partition within each group of that many ranks, and asserts that they
-    divide the world; a group that spans nodes saves no traffic between them.
-
-    Instead: the GPUs of a node.
-
-    Source: deepspeed.utils.groups, _create_zero_param_parallel_group (0.19.8); ZeRO++.
-    """
+    """zero_hpz_partition_size does not divide the processes, or is no node's GPUs."""
     for config in setup.of(DEEPSPEED):
         setting = config.get("zero_optimization.zero_hpz_partition_size")
         size, ranks = (setting.whole if setting else None), world(setup)
@@ -86,15 +71,7 @@ def shards_of_hpz_do_not_divide(setup: Setup) -> Iterator[Fault]:
 
 
 def two_engines_at_once(setup: Setup) -> Iterator[Fault]:
-    """DeepSpeed and FSDP are both asked for.
-
-    Why: the Trainer raises ValueError, accelerate launch refuses both flags, and an accelerate
-    file follows its distributed_type and ignores the other section.
-
-    Instead: one of them.
-
-    Source: transformers.trainer, __init__ (5.23.0); accelerate.commands.launch, _validate_launch_command (1.15.0).
-    """
+    """DeepSpeed and FSDP are both asked for."""
     if not (is_deepspeed(setup) and is_fsdp(setup)):
         return
     for found in setup.of(TRAINER):
@@ -121,15 +98,7 @@ def two_engines_at_once(setup: Setup) -> Iterator[Fault]:
 
 
 def section_is_ignored(setup: Setup) -> Iterator[Fault]:
-    """An accelerate file configures an engine that its distributed_type does not start.
-
-    Why: the launcher goes by distributed_type alone: with MULTI_GPU it starts plain DDP, whatever
-    deepspeed_config or fsdp_config says.
-
-    Instead: the distributed_type of the section, or no section.
-
-    Source: accelerate.commands.launch, launch_command (1.15.0).
-    """
+    """An accelerate file configures an engine that its distributed_type does not start."""
     wanted = {
         "deepspeed_config": "DEEPSPEED",
         "fsdp_config": "FSDP",
@@ -156,15 +125,7 @@ _OF_TORCH = ("Embedding", "Linear", "LayerNorm", "RMSNorm", "Dropout", "Conv1d",
 
 
 def wrap_class_is_not_the_models(setup: Setup) -> Iterator[Fault]:
-    """fsdp_transformer_layer_cls_to_wrap names a class that the model does not have.
-
-    Why: accelerate looks the class up by name in the model and raises "Could not find the transformer
-    layer class"; configurations are copied from one family to another.
-
-    Instead: the class that the message names; or none, then the model's own _no_split_modules are wrapped.
-
-    Source: accelerate.utils.dataclasses, set_auto_wrap_policy (1.15.0); data/configs/layer_classes.toml.
-    """
+    """fsdp_transformer_layer_cls_to_wrap names a class that the model does not have."""
     if setup.model is None:
         return
     right = layer_classes().get(setup.model.model_type)
@@ -199,16 +160,7 @@ def _is_class(name: str, right: tuple[str, ...]) -> bool:
 
 
 def saves_do_not_meet_evaluations(setup: Setup) -> Iterator[Fault]:
-    """load_best_model_at_end is on, but the model is not saved when it is evaluated.
-
-    Why: the best checkpoint must exist: the Trainer raises ValueError unless both strategies are the
-    same, and save_steps a multiple of eval_steps. The defaults are eval_strategy "no" and
-    save_strategy "steps".
-
-    Instead: the same strategy for both, or save_strategy="best".
-
-    Source: transformers.training_args, _validate_args (5.23.0).
-    """
+    """load_best_model_at_end is on, but the model is not saved when it is evaluated."""
     for trainer in setup.of(TRAINER):
         best = trainer.get("load_best_model_at_end")
         if best is None or not best.truth:
@@ -256,14 +208,7 @@ def _multiples(trainer: Found) -> Iterator[Fault]:
 
 
 def warm_up_outlasts_the_run(setup: Setup) -> Iterator[Fault]:
-    """The learning rate is warmed up for as many steps as the run has, or more.
-
-    Why: it never reaches learning_rate.
-
-    Instead: a share of the steps: warmup_steps below 1 is one, such as 0.03.
-
-    Source: transformers.training_args, get_warmup_steps (5.23.0); transformers.optimization.
-    """
+    """The learning rate is warmed up for as many steps as the run has, or more."""
     for trainer in setup.of(TRAINER):
         warm, steps = trainer.get("warmup_steps"), trainer.get("max_steps")
         if warm is None or steps is None or warm.number is None or not (steps.whole or 0) > 0:

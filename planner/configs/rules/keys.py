@@ -28,15 +28,7 @@ _NEAR = 0.87
 
 
 def key_is_not_known(setup: Setup) -> Iterator[Fault]:
-    """A key is refused: the tool has none of that name.
-
-    Why: accelerate names unknown keys at the top of its file and stops; DeepSpeed's sections and the
-    TrainingArguments call take no others.
-
-    Instead: the nearest known name, which the message gives.
-
-    Source: data/configs, from the installed libraries: their versions stand there.
-    """
+    """A key is refused: the tool has none of that name."""
     keys = known_keys("deepspeed")
     for found in setup.of(DEEPSPEED):
         for section in keys.sections.keys() - {"top"}:
@@ -75,14 +67,7 @@ def _strange(settings: Iterable[Setting], known: Iterable[str], of: str) -> Iter
 
 
 def key_is_ignored(setup: Setup) -> Iterator[Fault]:
-    """A key is ignored: the tool has none of that name, but one that is almost the same.
-
-    Why: nothing is refused at this place, so a slip changes nothing and nobody says so.
-
-    Instead: the name that the message gives.
-
-    Source: data/configs, from the installed libraries: their versions stand there.
-    """
+    """A key is ignored: the tool has none of that name, but one that is almost the same."""
     keys = known_keys("deepspeed")
     for found in setup.of(DEEPSPEED):
         gone = (name for name in keys.removed if "." not in name)
@@ -135,14 +120,7 @@ def _slips(settings: Iterable[Setting], known: Iterable[str]) -> Iterator[Fault]
 
 
 def flag_is_another_launchers(setup: Setup) -> Iterator[Fault]:
-    """A launcher is given a flag that only another launcher has.
-
-    Why: its parser ends the run with "unrecognized arguments", or takes the flag's value for the script.
-
-    Instead: its own flag for the same, which the message names.
-
-    Source: data/configs/launchers.toml, from the parsers of the three; argparse.
-    """
+    """A launcher is given a flag that only another launcher has."""
     for launch in setup.of(LAUNCH):
         name = str(launch.settings["launcher"].value)
         launcher = launchers().get(name)
@@ -153,16 +131,7 @@ def flag_is_another_launchers(setup: Setup) -> Iterator[Fault]:
 
 
 def key_is_gone(setup: Setup) -> Iterator[Fault]:
-    """A key was known to earlier releases and is refused now.
-
-    Why: DeepSpeed 0.19 removed whole features and stops at their keys; transformers 5 removed or renamed
-    arguments.
-
-    Instead: what the message names.
-
-    Source: deepspeed.runtime.config, _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZERO_CONFIG_KEYS (0.19.8);
-    fields of transformers.TrainingArguments (5.23.0, and 4.57.1 before it).
-    """
+    """A key was known to earlier releases and is refused now."""
     keys = known_keys("deepspeed")
     for found in setup.of(DEEPSPEED):
         for name in keys.removed:
@@ -233,15 +202,7 @@ def _can_be(found: Found, name: str) -> bool:
 
 
 def key_stands_twice(setup: Setup) -> Iterator[Fault]:
-    """A key is given twice.
-
-    Why: DeepSpeed and Python refuse it; in YAML and on a command line the last one counts and the first is
-    silently dropped.
-
-    Instead: one of them.
-
-    Source: deepspeed.runtime.config_utils, dict_raise_error_on_duplicate_keys (0.19.8); PyYAML.
-    """
+    """A key is given twice."""
     for found in setup.found:
         for setting in found.repeated:
             last = found.settings.get(setting.key, setting)
@@ -269,15 +230,7 @@ def _is_known(found: Found, setting: Setting) -> bool:
 
 
 def torchtitan_reads_no_toml(setup: Setup) -> Iterator[Fault]:
-    """The file is one that torchtitan no longer reads.
-
-    Why: releases from 0.3 on take --module and --config, a function written in Python; the keys are as
-    before, as flags: --parallelism.tensor_parallel_degree 2.
-
-    Instead: torchtitan 0.2 for this file, or its values as flags.
-
-    Source: torchtitan.config.manager, ConfigManager (0.3.0).
-    """
+    """The file is one that torchtitan no longer reads."""
     for found in setup.of(TORCHTITAN):
         if not found.is_command and found.settings:
             first = min(found.settings.values(), key=lambda each: each.line)

@@ -13,15 +13,7 @@ _LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "python", "python
 
 
 def one_process_is_started(setup: Setup) -> Iterator[Fault]:
-    """The command starts one process, though there are several GPUs.
-
-    Why: torchrun starts one process without --nproc-per-node, and plain python always; the Trainer then
-    takes nn.DataParallel over all visible GPUs, everything else uses the first alone.
-
-    Instead: torchrun --nproc-per-node N, or accelerate launch.
-
-    Source: torch.distributed.run, --nproc-per-node (2.13.0); transformers.training_args, _setup_devices.
-    """
+    """The command starts one process, though there are several GPUs."""
     in_node = setup.cluster.gpus_per_node if setup.cluster else None
     for launch in setup.of(LAUNCH):
         gpus = _count_shown(launch) or in_node
@@ -56,16 +48,7 @@ def _environment(launch: Found) -> frozenset[str]:
 
 
 def processes_are_not_the_gpus(setup: Setup) -> Iterator[Fault]:
-    """The processes that are started are not as many as the GPUs.
-
-    Why: with more, ranks share a GPU or find none ("invalid device ordinal"); with fewer, GPUs idle.
-    --num_processes of accelerate counts all nodes, --nproc-per-node of torchrun and --num_gpus of
-    deepspeed one. A command that sets CUDA_VISIBLE_DEVICES has chosen its GPUs, and is left alone.
-
-    Instead: the number that the message names.
-
-    Source: accelerate.utils.launch, prepare_multi_gpu_env (1.15.0); torch.distributed.run (2.13.0).
-    """
+    """The processes that are started are not as many as the GPUs."""
     if setup.cluster is None:
         return
     gpus, per_node = setup.cluster.world_size, setup.cluster.gpus_per_node
@@ -106,14 +89,7 @@ def _not_the_gpus(setting: Setting, started: int, gpus: int, right: int) -> Faul
 
 
 def processes_do_not_divide(setup: Setup) -> Iterator[Fault]:
-    """num_processes is no multiple of num_machines.
-
-    Why: accelerate starts num_processes // num_machines on each, and waits for ranks that nobody starts.
-
-    Instead: GPUs per node x nodes.
-
-    Source: accelerate.utils.launch, prepare_multi_gpu_env (1.15.0).
-    """
+    """num_processes is no multiple of num_machines."""
     for found in setup.of(ACCELERATE, LAUNCH):
         nodes, setting = found.whole("num_machines"), found.get("num_processes")
         if nodes and nodes > 1 and setting is not None and (setting.whole or nodes) % nodes:
@@ -125,15 +101,7 @@ def processes_do_not_divide(setup: Setup) -> Iterator[Fault]:
 
 
 def started_twice(setup: Setup) -> Iterator[Fault]:
-    """One launcher starts another, or a python.
-
-    Why: a launcher takes the first word for the script: `accelerate launch python train.py` runs a file
-    called python, and `torchrun deepspeed` or `deepspeed torchrun` start every process once per process.
-
-    Instead: one launcher, and the script's file after its flags.
-
-    Source: torch.distributed.run (2.13.0); accelerate.commands.launch (1.15.0); deepspeed.launcher.runner (0.19.8).
-    """
+    """One launcher starts another, or a python."""
     for launch in setup.of(LAUNCH):
         script, launcher = launch.get("script"), launch.settings["launcher"]
         is_module = launch.get("module", "m") is not None
@@ -152,15 +120,7 @@ def started_twice(setup: Setup) -> Iterator[Fault]:
 
 
 def flags_after_the_script(setup: Setup) -> Iterator[Fault]:
-    """A flag of the launcher stands after the script.
-
-    Why: everything after the script is the script's: the launcher does not see it, and starts
-    as many processes as without.
-
-    Instead: the launcher's flags before the script.
-
-    Source: torch.distributed.run, training_script_args (2.13.0); accelerate.commands.launch (1.15.0).
-    """
+    """A flag of the launcher stands after the script."""
     for launch in setup.of(LAUNCH):
         launcher = str(launch.settings["launcher"].value)
         known = launchers().get(launcher)
@@ -175,14 +135,7 @@ def flags_after_the_script(setup: Setup) -> Iterator[Fault]:
 
 
 def fewer_gpus_are_visible(setup: Setup) -> Iterator[Fault]:
-    """CUDA_VISIBLE_DEVICES shows fewer GPUs than processes are started on the node.
-
-    Why: a rank without a GPU of its own fails with "invalid device ordinal".
-
-    Instead: as many as processes.
-
-    Source: CUDA C++ Programming Guide, CUDA_VISIBLE_DEVICES; torch.cuda.set_device.
-    """
+    """CUDA_VISIBLE_DEVICES shows fewer GPUs than processes are started on the node."""
     for launch in setup.of(LAUNCH):
         gpus = _count_shown(launch)
         if not gpus:
@@ -200,15 +153,7 @@ def fewer_gpus_are_visible(setup: Setup) -> Iterator[Fault]:
 
 
 def config_file_says_one_process(setup: Setup) -> Iterator[Fault]:
-    """The file of accelerate starts one process, and the command does not say otherwise.
-
-    Why: `accelerate config` writes num_processes: 1 or distributed_type: 'NO' on a machine without GPUs, and
-    the file is copied to one that has some; with 'NO' one process is started whatever num_processes says.
-
-    Instead: MULTI_GPU, FSDP or DEEPSPEED, and the number of GPUs of all nodes.
-
-    Source: accelerate.commands.launch, _validate_launch_command (1.15.0).
-    """
+    """The file of accelerate starts one process, and the command does not say otherwise."""
     for config in setup.of(ACCELERATE):
         setting, kind = config.get("num_processes"), config.get("distributed_type")
         is_overruled = any(each.get("num_processes") for each in setup.of(LAUNCH))
@@ -247,16 +192,7 @@ _OF_A_NODE = {"torchrun": "nproc_per_node", "accelerate": "num_processes", "deep
 
 
 def job_is_not_what_is_launched(setup: Setup) -> Iterator[Fault]:
-    """The header of a Slurm job, or srun, does not go with the launcher that it starts.
-
-    Why: torchrun, accelerate launch and deepspeed start the processes of a node: with a task per GPU there
-    are as many launchers, each with all processes. A job has the GPUs and nodes that its header says, and a
-    script itself runs on the first node alone.
-
-    Instead: #SBATCH --ntasks-per-node=1, --gpus-per-node as many as processes, and srun before torchrun.
-
-    Source: Slurm, sbatch and srun (--ntasks-per-node, --gpus-per-node); torch.distributed.run (2.13.0).
-    """
+    """The header of a Slurm job, or srun, does not go with the launcher that it starts."""
     launches = setup.of(LAUNCH)
     for launch in launches:
         launcher = str(launch.settings["launcher"].value)

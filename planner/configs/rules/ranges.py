@@ -11,15 +11,7 @@ _TAKEN = "which is taken and hardly meant"
 
 
 def number_is_out_of_range(setup: Setup) -> Iterator[Fault]:
-    """A number is out of the range in which its setting makes sense.
-
-    Why: a negative batch or a share above 1 ends the run where it is first used, after the model has been
-    loaded; a learning rate of 5 in place of 5e-5 runs, and diverges. The second is a warning.
-
-    Instead: a number within the range that the message has.
-
-    Source: data/configs/ranges.toml.
-    """
+    """A number is out of the range in which its setting makes sense."""
     for found in setup.found:
         seen: set[str] = set()
         of_kind, of_tool = (ranges().get(each, {}) for each in (found.kind, found.tool))

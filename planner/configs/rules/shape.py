@@ -22,16 +22,7 @@ _MOST = 4096
 
 
 def heads_do_not_divide(setup: Setup) -> Iterator[Fault]:
-    """The tensor parallel or Ulysses size does not divide the model's attention heads.
-
-    Why: each rank takes whole heads: Megatron, transformers and DeepSpeed refuse the rest. Key-value
-    heads may be a multiple or a divisor of the size.
-
-    Instead: a size that the message lists.
-
-    Source: megatron.core.transformer.transformer_config, __post_init__ (0.16.1);
-    deepspeed.runtime.sequence_parallel.ulysses_sp (0.19.8).
-    """
+    """The tensor parallel or Ulysses size does not divide the model's attention heads."""
     for each in sizes(setup):
         heads, groups = _heads(setup, each.found)
         for setting in (each.tensor, each.sequence):
@@ -69,16 +60,7 @@ def _heads(setup: Setup, found: Found) -> tuple[int | None, int]:
 
 
 def layers_do_not_divide(setup: Setup) -> Iterator[Fault]:
-    """The pipeline's stages do not divide the layers.
-
-    Why: Megatron asserts that every stage has as many layers, unless it is told how many the first and
-    the last have.
-
-    Instead: a size that divides them, or --decoder-first-pipeline-num-layers and
-    --decoder-last-pipeline-num-layers.
-
-    Source: Megatron-LM, megatron/training/arguments.py, validate_args.
-    """
+    """The pipeline's stages do not divide the layers."""
     for each in sizes(setup):
         layers = each.found.whole("num_layers")
         if each.found.kind != MEGATRON or layers is None or each.pipeline is None:
@@ -105,15 +87,7 @@ def layers_do_not_divide(setup: Setup) -> Iterator[Fault]:
 
 
 def sizes_do_not_fill_the_gpus(setup: Setup) -> Iterator[Fault]:
-    """The parallel sizes do not multiply to the processes.
-
-    Why: torchtitan and accelerate assert the product, Megatron that it divides: the rest is data parallelism.
-
-    Instead: sizes whose product is the number of GPUs; -1 for torchtitan's shards takes what is left.
-
-    Source: torchtitan.distributed.parallel_dims, _validate (0.3.0); accelerate.parallelism_config,
-    _validate_accelerator (1.15.0); megatron.core.parallel_state (0.16.1).
-    """
+    """The parallel sizes do not multiply to the processes."""
     is_one_branch = any(each.get("branch") for each in setup.of(LAUNCH))
     ranks = None if is_one_branch else world(setup)
     for each in sizes(setup):
@@ -140,14 +114,7 @@ def sizes_do_not_fill_the_gpus(setup: Setup) -> Iterator[Fault]:
 
 
 def global_batch_does_not_divide(setup: Setup) -> Iterator[Fault]:
-    """The global batch is no multiple of micro-batch x data-parallel ranks.
-
-    Why: every rank takes as many micro-batches: Megatron and torchtitan assert it.
-
-    Instead: the multiple that the message names.
-
-    Source: megatron.core.num_microbatches_calculator (0.16.1); torchtitan.trainer (0.3.0).
-    """
+    """The global batch is no multiple of micro-batch x data-parallel ranks."""
     ranks = world(setup)
     for each in sizes(setup):
         if ranks is None or each.is_unread or ranks % each.model_parallel:
@@ -173,15 +140,7 @@ def _batches(each: Sizes) -> tuple[Setting | None, Setting | None]:
 
 
 def micro_batches_are_fewer_than_stages(setup: Setup) -> Iterator[Fault]:
-    """A pipeline has more stages than micro-batches in a step.
-
-    Why: some stage is always idle, and 1F1B of PyTorch refuses fewer micro-batches than stages; at
-    four times as many, 3/16 of the step is still bubble for four stages.
-
-    Instead: more micro-batches (a smaller micro-batch, a larger global batch), or fewer stages.
-
-    Source: torch.distributed.pipelining.schedules, Schedule1F1B (2.13.0); Narayanan et al. 2021.
-    """
+    """A pipeline has more stages than micro-batches in a step."""
     ranks = world(setup)
     for each in sizes(setup):
         stages = size(each.pipeline)
@@ -212,15 +171,7 @@ def _micro_batches(each: Sizes, ranks: int | None) -> int | None:
 
 
 def sequence_exceeds_positions(setup: Setup) -> Iterator[Fault]:
-    """The sequence length exceeds the positions of the model.
-
-    Why: Megatron asserts max_position_embeddings >= seq_length; where positions are learned, as GPT-2's 1,024,
-    a longer sequence asks for a row that their table does not have: an index error, on a GPU a device-side assert.
-
-    Instead: --max-position-embeddings at least as large, or shorter sequences.
-
-    Source: Megatron-LM, megatron/training/arguments.py, validate_args; transformers, modeling_gpt2.py, wpe (5.23.0).
-    """
+    """The sequence length exceeds the positions of the model."""
     positions = learned_positions(setup)
     for said in setup.settings(TRAINER, LENGTH):
         if positions and (said.whole or 0) > positions:
@@ -245,14 +196,7 @@ def sequence_exceeds_positions(setup: Setup) -> Iterator[Fault]:
 
 
 def experts_do_not_divide(setup: Setup) -> Iterator[Fault]:
-    """The expert parallel size does not divide the experts.
-
-    Why: Megatron asserts that each rank has as many experts; torchtitan and axolotl divide the experts' weights.
-
-    Instead: a size that the message lists.
-
-    Source: Megatron-LM, megatron/training/arguments.py, validate_args; torchtitan.distributed, ExpertParallel (0.3.0).
-    """
+    """The expert parallel size does not divide the experts."""
     for each in sizes(setup):
         setting, experts = each.expert, each.found.whole("num_experts") or _experts(setup)
         degree = size(setting)
@@ -276,15 +220,7 @@ def _experts(setup: Setup) -> int:
 
 
 def sequence_does_not_divide(setup: Setup) -> Iterator[Fault]:
-    """The sequence length is no multiple of the tensor parallel size, or of twice the context parallel size.
-
-    Why: torchtitan asserts it before the first step: each rank takes as many tokens, and context parallelism two
-    pieces of the sequence.
-
-    Instead: the length that the message names.
-
-    Source: torchtitan.distributed.parallel_dims, seq_len_divisor; torchtitan.trainer (0.3.0).
-    """
+    """The sequence length is no multiple of the tensor parallel size, or of twice the context parallel size."""
     for each in sizes(setup):
         length = each.found.get("training.seq_len")
         context = size(each.context)

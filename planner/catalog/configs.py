@@ -9,6 +9,9 @@ from planner.catalog.records import read
 from planner.catalog.tables import build
 from planner.core.frozen import frozen
 
+TAKEN = "which is taken and hardly meant"
+"""Ends what is said of a number beyond the usual."""
+
 
 @frozen
 class Key:
@@ -46,6 +49,33 @@ class Range:
     also: tuple[int, ...] = ()
     """Numbers outside that mean something."""
 
+    def wrong(self, number: float) -> str:
+        """Return what is wrong with a number; "" where nothing is."""
+        if self.least is not None and number < self.least:
+            return f"below {self.least:g}"
+        if self.above is not None and number <= self.above:
+            return f"not above {self.above:g}"
+        if self.most is not None and number > self.most:
+            return f"above {self.most:g}"
+        if self.below is not None and number >= self.below:
+            return f"not below {self.below:g}"
+        if self.is_whole and number != int(number):
+            return "no whole number"
+        is_much = self.usual is not None and number > self.usual
+        return f"above {self.usual:g}, {TAKEN}" if is_much else ""
+
+    @property
+    def words(self) -> str:
+        """Return the range: 1 or more, 0 to 1."""
+        low = self.least if self.least is not None else self.above
+        high = next((x for x in (self.most, self.below, self.usual) if x is not None), None)
+        kind = "a whole number, " if self.is_whole else ""
+        start = f"{low or 0:g}" if self.above is None else f"above {low:g}"
+        if high is not None:
+            end = f"below {high:g}" if self.below is not None else f"{high:g}"
+            return f"{kind}{start} to {end}"
+        return f"{kind}{start} or more" if self.above is None else f"{kind}{start}"
+
 
 @frozen
 class Ranges:
@@ -53,6 +83,27 @@ class Ranges:
 
     source: str
     kinds: Mapping[str, Mapping[str, Range]]
+
+
+@frozen
+class Multiple:
+    """Numbers of a tool's file that go together: the product of some is a multiple of that of others, or as many."""
+
+    of: str
+    whole: tuple[str, ...]
+    part: tuple[str, ...] = ()
+    """() for the GPUs."""
+    optional: tuple[str, ...] = ()
+    """Those of them that are 1 where nothing is said."""
+    relation: Literal["multiple", "least", "equal"] = "multiple"
+    source: str
+
+
+@frozen
+class Multiples:
+    """The record."""
+
+    multiple: tuple[Multiple, ...]
 
 
 @frozen
@@ -375,6 +426,12 @@ def keys_of(tool: str) -> Mapping[str, Key]:
 def ranges() -> Mapping[str, Mapping[str, Range]]:
     """Return between which numbers settings make sense, by kind of file and by tool."""
     return build(Ranges, read("configs", "ranges"), "configs/ranges").kinds
+
+
+@cache
+def multiples() -> tuple[Multiple, ...]:
+    """Return which numbers of tools' files must divide which."""
+    return build(Multiples, read("configs", "multiples"), "configs/multiples").multiple
 
 
 @cache

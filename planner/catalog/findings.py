@@ -18,6 +18,12 @@ def finding_names(about: str) -> Mapping[str, str]:
     return {code: said["name"] for code, said in _records(about).items()}
 
 
+def functions(about: str) -> Mapping[str, tuple[str, str]]:
+    """Return by code the function that looks for what is found in "scripts", by its name, and how bad it is."""
+    records = _records(about).items()
+    return {code: (said["name"].replace("-", "_"), said["level"]) for code, said in records}
+
+
 def explained(statement: str, about: str, code: str) -> str:
     """Return a rule's text: its own statement, with Why, Instead and Source as the findings about "scripts" or "timings" have them."""
     return _text({"statement": statement, **_records(about)[code]})

@@ -43,6 +43,8 @@ class Symptom:
     """Whether every rank of the log says it, so that none is missing."""
     is_general: bool = False
     """Whether it only says that something failed: a cause that says what comes before it."""
+    rules: tuple[str, ...] = ()
+    """Of `planner check`, which find it before the run."""
     xid: tuple[int, ...] = ()
     """The numbers of NVIDIA's driver that mean it."""
     worked: tuple[Worked, ...] = ()
@@ -66,9 +68,10 @@ class Symptom:
 
     def text_of(self, message: str) -> str:
         """Return the documentation with a message as somebody met it: its numbers are its own."""
+        check = f"Check: {', '.join(self.rules)}\n\n" if self.rules else ""
         return (
             f"{self.title}.\n\nMessage: {message}\n\nWhy: {self.cause}\n\nFirst: {self.first}\n\n"
-            f"Confirm: {self.confirm}\n\nSee: {self.page}\n\nSource: {self.source}"
+            f"Confirm: {self.confirm}\n\n{check}See: {self.page}\n\nSource: {self.source}"
         )
 
 

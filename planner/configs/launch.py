@@ -139,6 +139,10 @@ def _told_program(
     """Yield what flags tell a program of its own, which is named by its command, its module or that one's file."""
     arguments = _arguments(words, file)
     if not known.tool:
+        for word in words:
+            key, separator, value = word.text.partition("=")
+            if separator and not key.startswith("-"):
+                arguments.add(key.lstrip("+"), value if word.is_known else UNKNOWN, word.line)
         yield arguments.found(known.title, is_command=True)
     elif arguments.settings:
         if method := known.commands.get(_module(command.text).rpartition(".")[2]):

@@ -42,7 +42,8 @@ _ALL = 3
 def framework(setup: Setup) -> str:
     """Return the framework that the files are for."""
     if setup.of(MEGATRON):
-        return "megatron"
+        is_sharded = any((found.whole("zero_stage") or 0) > 1 for found in setup.of(MEGATRON))
+        return "torchtitan" if is_sharded else "megatron"
     if setup.of(TORCHTITAN):
         return "torchtitan"
     if is_deepspeed(setup):
@@ -284,7 +285,8 @@ def _megatron(divided: Sizes, gpus: int) -> Fields:
         "expert_parallel_size": size(divided.expert),
         **_expert_tensor(divided),
         "sequence_parallel": found.truth("sequence_parallel") and size(divided.tensor) > 1,
-        "zero_stage": 1 if found.truth("use_distributed_optimizer") else 0,
+        "zero_stage": found.whole("zero_stage")
+        or (1 if found.truth("use_distributed_optimizer") else 0),
         "micro_batch_size": micro,
         "gradient_accumulation_steps": max(1, (total or micro * ranks) // (micro * ranks)),
         "recompute": _granularity(found),

@@ -14,6 +14,7 @@ from planner.core.files import decode_log
 from planner.core.frozen import frozen
 from planner.doctor.crashes import crash_advice, crash_frame, line_end
 from planner.doctor.memory_numbers import MemoryNumbers, read_numbers
+from planner.doctor.refusals import refused
 from planner.doctor.waiting import waiting_lines
 from planner.doctor.worked import worked_lines
 
@@ -187,10 +188,11 @@ def _known(text: str, numbered: str) -> Iterator[Sighting]:
             if start not in taken:
                 taken.add(start)
                 end = min(line_end(text, start), start + _LONGEST_LINE)
+                line = text[start:end].strip()
                 yield Sighting(
                     line=numbered.count("\n", 0, start) + 1,
-                    text=text[start:end].strip(),
-                    symptom=symptom,
+                    text=line,
+                    symptom=(symptom.is_general and refused(line)) or symptom,
                     frame=crash_frame(text, start) if symptom.name == _CRASH else "",
                     clock=_clock(text, end),
                 )
@@ -288,7 +290,7 @@ def _unlisted(text: str, numbered: str) -> Iterator[Sighting]:
         yield Sighting(
             line=numbered.count("\n", 0, found.start()) + 1,
             text=text[found.start() : min(found.end(), found.start() + _LONGEST_LINE)],
-            symptom=None,
+            symptom=refused(found[0]),
             frame=_own_frame(before),
             clock=_clock(text, found.end()),
         )

@@ -16,6 +16,7 @@ from planner.core.errors import UnknownNameError, did_you_mean
 from planner.core.frozen import frozen
 from planner.doctor.answers import said_lines
 from planner.doctor.messages import diagnose_text
+from planner.doctor.refusals import refused
 from planner.doctor.scripts import RULES as SCRIPT_RULES
 from planner.doctor.texts import plain
 from planner.doctor.timing_rules import RULES as TIMING_RULES
@@ -38,6 +39,8 @@ __all__ = [
 
 _LONGEST_NAME = 60
 _LONGEST_MESSAGE = 10_000
+_CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
+"""As it stands in a line that a command printed."""
 _HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
 
 
@@ -78,7 +81,12 @@ def codes() -> tuple[Code, ...]:
     """Return all rules and limits, then the findings about files, scripts, timings, a topology, a machine and a committed plan."""
     coded: tuple[Rule | Limit | configs.Rule, ...] = (*RULES, *LIMITS, *configs.RULES)
     of_layouts = tuple(
-        Code(code=rule.code, name=rule.name, severity=str(rule.severity), text=rule.text)
+        Code(
+            code=rule.code,
+            name=rule.name,
+            severity=str(rule.severity),
+            text="\n\n".join((rule.text, *_printed(rule.code))),
+        )
         for rule in coded
     )
     findings_by_kind = {
@@ -94,6 +102,11 @@ def codes() -> tuple[Code, ...]:
         for rule in SCRIPT_RULES
     )
     return (*of_layouts, *of_scripts, *_findings(findings_by_kind))
+
+
+def _printed(code: str) -> tuple[str, ...]:
+    """Return the messages that tools print where a rule is broken."""
+    return tuple(f"Message: {each.said} ({each.code})" for each in symptoms() if code in each.rules)
 
 
 def _findings(findings_by_kind: Mapping[str, Mapping[str, str]]) -> tuple[Code, ...]:
@@ -135,7 +148,10 @@ def explain(name: str) -> Code | Entry:
         UnknownNameError: nothing has; the hint lists the nearest of both.
     """
     known = {code.code: code for code in (*codes(), *messages())}
-    code_or_term = known.get(name.strip().upper()) or _entry(name) or find_message(name)
+    within = (known[each] for each in _CODE.findall(name[:_LONGEST_MESSAGE]) if each in known)
+    code_or_term = (
+        known.get(name.strip().upper()) or _entry(name) or next(within, None) or find_message(name)
+    )
     if code_or_term is None:
         raise _unknown("code or term", name, (*known, *_spellings()))
     return code_or_term
@@ -153,17 +169,17 @@ def messages() -> tuple[Code, ...]:
 def find_message(text: str) -> Code | None:
     """Return what is known of a message, with what its numbers say, or of the name of one."""
     found = diagnose_text(text[:_LONGEST_MESSAGE])
-    if found.main is None or found.main.symptom is None:
+    symptom = found.main.symptom if found.main else refused(text)
+    if symptom is None:
         wanted = _key(text).replace(" ", "-")
         return next((each for each in messages() if each.name == wanted), None)
-    symptom = found.main.symptom
     said = "; ".join(said_lines(found, None))
     numbers = f"\n\nNumbers: {said}" if said else ""
     return Code(
         code=symptom.code,
         name=symptom.name,
         severity="finding",
-        text=symptom.text_of(plain(found.main.text)) + numbers,
+        text=symptom.text_of(plain(found.main.text if found.main else text)) + numbers,
     )
 
 

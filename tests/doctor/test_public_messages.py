@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.catalog.configs import tabled_rules
 from planner.catalog.symptoms import successors, symptoms, xid_names
 from planner.doctor.messages import diagnose_text
+from planner.doctor.refusals import refused
+from planner.explain.glossary import codes as all_codes
+from planner.explain.glossary import explain
 
 REPORTS = tomllib.loads(Path(__file__).with_name("reports.toml").read_text(encoding="utf-8"))
 BY_NAME = {each.name: each for each in symptoms()}
@@ -29,6 +33,55 @@ def test_a_report_is_answered(report: dict[str, str | list[str]]) -> None:
 def test_a_hundred_kinds_of_reports_are_held() -> None:
     assert len(REPORTS["message"]) >= 120
     assert len({str(each["is"]) for each in REPORTS["message"]}) >= 100
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "first"),
+    [
+        (
+            "ValueError: `evals_per_epoch` and `eval_steps` are mutually exclusive.",
+            "CFG086",
+            "leave one of them out",
+        ),
+        (
+            "AssertionError: When using recompute_granularity: selective recompute_method must be None.",
+            "CFG086",
+            "no --recompute-method",
+        ),
+        (
+            "ValueError: `torch_empty_cache_steps` must be an integer bigger than 0, got 0.",
+            "CFG088",
+            "torch_empty_cache_steps: a whole number, 1 or more",
+        ),
+        (
+            "trainer.py: save_only_model cannot be on with load_best_model_at_end",
+            "CFG068",
+            "leave one of them out",
+        ),
+    ],
+)
+def test_what_check_has_a_rule_for_is_known_as_a_message(said: str, code: str, first: str) -> None:
+    found = explain(said)
+    assert found.code == code
+    assert first in found.text
+    assert explain(f"FAIL  {code}  train.yaml:3: whatever it says").code == code
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ValueError: quantize_moe_experts requires load_in_4bit or load_in_8bit",
+        "KeyError: 'save_only_model load_best_model_at_end'",
+    ],
+)
+def test_names_that_are_no_fault_together_are_no_rule(said: str) -> None:
+    assert refused(said) is None
+
+
+def test_a_rule_that_a_message_names_is_one() -> None:
+    codes = {rule.code for rule in tabled_rules()}
+    assert {code for each in symptoms() for code in each.rules} <= codes
+    assert any("(ERR167)" in each.text for each in all_codes() if each.code == "CFG070")
 
 
 @given(whole=st.integers(2, 512), part=st.integers(2, 512))

@@ -198,6 +198,13 @@ def generations_do_not_divide(setup: Setup) -> Iterator[Fault]:
         at_once = whole or (micro * ranks * passes if micro and ranks and passes else None)
         if each is None or not each.whole or each.whole < 1 or not at_once or at_once < 1:
             continue
+        groups = each.whole * (world(setup) or 1)
+        if found.tool == "axolotl" and not at_once % each.whole and at_once < groups:
+            yield Fault(
+                at=each,
+                message=f"micro-batch x accumulation is {at_once}, and axolotl wants a group on each rank: {groups}",
+                hint=f"micro_batch_size x gradient_accumulation_steps of {groups} or more",
+            )
         if at_once % each.whole:
             right = [n for n in range(2, min(at_once, _MOST_GENERATIONS) + 1) if at_once % n == 0]
             yield Fault(

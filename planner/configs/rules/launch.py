@@ -22,7 +22,7 @@ def one_process_is_started(setup: Setup) -> Iterator[Fault]:
         if (
             is_open
             and launch.is_whole
-            and "PET_NPROC_PER_NODE" not in _environment(launch)
+            and launch.get("environment.PET_NPROC_PER_NODE") is None
             and gpus != 1
         ):
             yield Fault(
@@ -37,14 +37,6 @@ def one_process_is_started(setup: Setup) -> Iterator[Fault]:
                 message=f"python starts one process for {gpus} GPUs",
                 hint=f"torchrun --nproc-per-node {gpus}, or accelerate launch --num_processes {gpus}",
             )
-
-
-def _environment(launch: Found) -> frozenset[str]:
-    return frozenset(
-        key.removeprefix("environment.")
-        for key in launch.settings
-        if key.startswith("environment.")
-    )
 
 
 def processes_are_not_the_gpus(setup: Setup) -> Iterator[Fault]:

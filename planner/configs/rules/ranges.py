@@ -1,13 +1,15 @@
 """Numbers that are out of the range in which a setting makes sense: `data/configs/ranges.toml`."""
 
 from collections.abc import Iterator
+from math import prod
 
-from planner.catalog.configs import Range, ranges
-from planner.configs.found import ACCELERATE, LAUNCH, Setup
-from planner.configs.meaning import short
+from planner.catalog.configs import TAKEN, Multiple, multiples, ranges
+from planner.configs.found import ACCELERATE, LAUNCH, Found, Setup
+from planner.configs.meaning import short, world
 from planner.configs.rules.base import WARNING, Fault
 
-_TAKEN = "which is taken and hardly meant"
+_SHOWN = 12
+"""Divisors that are listed."""
 
 
 def number_is_out_of_range(setup: Setup) -> Iterator[Fault]:
@@ -21,13 +23,13 @@ def number_is_out_of_range(setup: Setup) -> Iterator[Fault]:
             if setting is None or number is None or number in limits.also or setting.key in seen:
                 continue
             seen.add(setting.key)
-            wrong = _wrong(number, limits)
+            wrong = limits.wrong(number)
             if wrong:
-                is_taken = wrong.endswith(_TAKEN)
+                is_taken = wrong.endswith(TAKEN)
                 yield Fault(
                     at=setting,
                     message=f"{setting.key} {short(setting.value)} is {wrong}",
-                    hint=_words(limits),
+                    hint=limits.words,
                     level=WARNING if is_taken else None,
                 )
     yield from _rank_is_beyond(setup)
@@ -42,29 +44,49 @@ def _rank_is_beyond(setup: Setup) -> Iterator[Fault]:
             yield Fault(at=rank, message=message, hint=f"0 to {nodes - 1}")
 
 
-def _wrong(number: float, limits: Range) -> str:
-    """Return what is wrong with a number; "" where nothing is."""
-    if limits.least is not None and number < limits.least:
-        return f"below {limits.least:g}"
-    if limits.above is not None and number <= limits.above:
-        return f"not above {limits.above:g}"
-    if limits.most is not None and number > limits.most:
-        return f"above {limits.most:g}"
-    if limits.below is not None and number >= limits.below:
-        return f"not below {limits.below:g}"
-    if limits.is_whole and number != int(number):
-        return "no whole number"
-    is_much = limits.usual is not None and number > limits.usual
-    return f"above {limits.usual:g}, {_TAKEN}" if is_much else ""
+def numbers_do_not_go_together(setup: Setup) -> Iterator[Fault]:
+    """Numbers of a file do not divide, or do not fill the GPUs, as its tool wants them to."""
+    for found in setup.found:
+        for each in multiples():
+            if found.kind == each.of:
+                yield from _apart(setup, found, each)
 
 
-def _words(limits: Range) -> str:
-    """Return the range: 1 or more, 0 to 1."""
-    low = limits.least if limits.least is not None else limits.above
-    high = next((x for x in (limits.most, limits.below, limits.usual) if x is not None), None)
-    kind = "a whole number, " if limits.is_whole else ""
-    start = f"{low or 0:g}" if limits.above is None else f"above {low:g}"
-    if high is not None:
-        end = f"below {high:g}" if limits.below is not None else f"{high:g}"
-        return f"{kind}{start} to {end}"
-    return f"{kind}{start} or more" if limits.above is None else f"{kind}{start}"
+def _apart(setup: Setup, found: Found, each: Multiple) -> Iterator[Fault]:
+    whole = _factors(found, each.whole, each.optional)
+    part = _factors(found, each.part, each.optional) if each.part else {"the GPUs": world(setup)}
+    if not all(whole.values()) or not all(part.values()):
+        return
+    number, by = (prod(count or 1 for count in of.values()) for of in (whole, part))
+    is_right = {"multiple": number % by == 0, "least": number >= by, "equal": number == by}
+    at = found.get(*each.whole)
+    if at is not None and not is_right[each.relation]:
+        what = {"multiple": "no multiple of", "least": "less than", "equal": "not"}[each.relation]
+        hint = f"{_names(whole)} of {by}"
+        if each.relation == "multiple" and len(part) == 1:
+            right = [str(n) for n in range(1, number + 1) if number % n == 0][:_SHOWN]
+            hint = f"{_names(part)} of {', '.join(right)}"
+        elif each.relation == "multiple":
+            hint = f"{_names(whole)} of {number // by * by or by} or {(number // by + 1) * by}"
+        yield Fault(
+            at=at,
+            message=f"{_words(whole, number)} is {what} {_words(part, by)}",
+            hint=hint,
+        )
+
+
+def _factors(
+    found: Found, keys: tuple[str, ...], optional: tuple[str, ...]
+) -> dict[str, int | None]:
+    """Return what each of the keys holds: None where a needed one is not there, or only the run knows it."""
+    said = {key: found.whole(key) for key in keys if found.get(key) or key not in optional}
+    return said or {keys[0]: 1}
+
+
+def _names(factors: dict[str, int | None]) -> str:
+    return " x ".join(key.rpartition(".")[2] for key in factors)
+
+
+def _words(factors: dict[str, int | None], number: int) -> str:
+    counts = " x ".join(map(str, factors.values()))
+    return f"{_names(factors)} {counts}{f' = {number}' if len(factors) > 1 else ''}"

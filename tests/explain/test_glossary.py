@@ -37,7 +37,8 @@ context parallelism, expert parallelism, 3d parallelism, local sgd, gradient acc
 micro-batch, global batch, recompute, activation checkpointing, offload, mixed precision, mfu,
 exposed communication, bus bandwidth, nvlink, nvswitch, p2p, all-reduce, no_sync, accelerate,
 effective batch, DistributedSampler, rank map, FlexFlow, soap, sharded, partitioned, horizontal, vertical,
-step 0, speed-up, Amdahl's law, warm-up, linear scaling rule, throughput, gradient checkpointing
+step 0, rloo, ipo, orpo, simpo, kto, ppo, colocate, server mode, log-probabilities, reference model, kl, beta, rollout,
+completion, sleep mode, weight sync, speed-up, Amdahl's law, warm-up, linear scaling rule, throughput, gradient checkpointing
 """
 TYPED = """
 num_processes, max_steps, scheduler, lr, learning rate, checkpoint, OOM, dataloader, NCCL, slurm, lora, qlora, moe,

@@ -25,6 +25,7 @@ from planner.rollout.lengths import lengths
 from planner.rollout.step import grpo_step
 from planner.search.largest_that_fits import with_gpus
 from planner.search.pinned_fields import PinnedFields
+from planner.step_time.ledger import StepTime, estimate_step_time
 
 _RESIDENT = ("parameters", "reference_weights", "optimizer_states", "framework_and_context")
 """What training holds between two steps."""
@@ -105,7 +106,11 @@ def _setup(
     """
     record = rollout().engine
     is_apart = mode == "server"
+    _check_weights(job, mode)
     trainer = _without(job, gpus) if is_apart else job
+    said = replace(job.recipe, rollout=replace(asked, vllm_mode=mode))
+    trainer = replace(trainer, recipe=said)
+    _check_batch(trainer, asked, is_apart=is_apart)
     asleep = record.asleep_bytes if mode == "colocate" else 0.0
     plan = make_plan(_with_less(trainer, asleep), pinned)
     plan = replace(plan, job=replace(plan.job, cluster=trainer.cluster))
@@ -123,15 +128,29 @@ def _setup(
         generation_gpus=gpus,
         training_gpus=trainer.cluster.world_size,
         job=plan.job,
+        has_own_node=is_apart and job.cluster.nodes > 1,
         candidate=plan.chosen,
         engine=engine,
         generation=generation,
-        step=grpo_step(generation.terms, handover, passes, plan.chosen.step_time, record),
+        step=grpo_step(generation.terms, handover, passes, _trained_in(plan, asked), record),
         held=holds(job.model, engine, _prompts(job, asked).held_tokens, generation.at_once),
         resident_bytes=resident,
         asleep_bytes=asleep,
     )
     return setup, plan
+
+
+def _trained_in(plan: Plan, asked: Rollout) -> StepTime:
+    """Return the training of a step, in which TRL pads each completion to the longest that there is."""
+    recipe = plan.job.recipe
+    longest = lengths(asked.max_completion_length, asked.mean_completion_length).longest_of(
+        recipe.global_batch_size
+    )
+    tokens = asked.prompt_tokens + math.ceil(longest)
+    if tokens >= recipe.sequence_length:
+        return plan.chosen.step_time
+    shorter = replace(plan.job, recipe=replace(recipe, sequence_length=tokens))
+    return estimate_step_time(shorter, plan.chosen.strategy)
 
 
 def _without(job: Job, gpus: int) -> Job:
@@ -185,7 +204,16 @@ def _engine(
         raise _refused(
             "vllm_gpu_memory_utilization",
             f"vLLM is to have {said:.0%} of each GPU, and training leaves {left:.0%}",
-            f"--vllm-gpu-memory-utilization {max(_ROUND, left // _ROUND * _ROUND):.2f}, or --vllm-mode server",
+            f"--vllm-gpu-memory-utilization {max(_ROUND, left // _ROUND * _ROUND):.2f}"
+            f"{'' if mode == 'server' else ', or --vllm-mode server'}",
+        )
+    size = asked.vllm_tensor_parallel_size
+    if size and gpus % size:
+        able = replace(asked, vllm_tensor_parallel_size=None)
+        raise _refused(
+            "vllm_tensor_parallel_size",
+            f"the {gpus} GPUs that generate are no engines of {size}",
+            f"--vllm-tensor-parallel-size {max(_sizes(job, able, gpus))}",
         )
     if mode == "none":
         record = _of_generate(job, record)
@@ -257,20 +285,15 @@ def _check(job: Job, asked: Rollout) -> None:
             f"of {cluster.nodes} nodes one generates, with all of its {node} GPUs, not {gpus}",
             f"--generation-gpus {node}",
         )
+    if gpus and cluster.world_size == 1:
+        raise _refused(
+            "generation_gpus", "one GPU has no other to generate on", "leave it out: it does both"
+        )
     if gpus and gpus >= cluster.world_size:
         raise _refused(
             "generation_gpus",
             f"{gpus} GPUs are to generate, and there are {cluster.world_size} with those that train",
             f"--generation-gpus {max(1, cluster.world_size // 2)}",
-        )
-    left, batch = cluster.world_size - (gpus or 0), job.recipe.global_batch_size
-    if gpus and batch % left:
-        whole = math.lcm(left, asked.num_generations)
-        nearest = max(1, round(batch / whole)) * whole
-        raise _refused(
-            "generation_gpus",
-            f"{batch:,} completions do not split over the {left} GPUs that are left to train",
-            f"--global-batch-size {nearest}, or another --generation-gpus",
         )
     size = asked.vllm_tensor_parallel_size
     able = _sizes(job, replace(asked, vllm_tensor_parallel_size=None), gpus or cluster.world_size)
@@ -281,6 +304,44 @@ def _check(job: Job, asked: Rollout) -> None:
             f"an engine on {size} GPUs: {_heads(job)} heads and {gpus or cluster.world_size} GPUs do not divide so",
             f"--vllm-tensor-parallel-size {nearest}",
         )
+
+
+def _check_weights(job: Job, mode: VllmMode) -> None:
+    """Refuse quantised weights where TRL cannot give them to vLLM.
+
+    Source: TRL 1.16, generation/vllm_generation.py: vLLM beside training is started with the 4 bits of bitsandbytes, a
+    server with those of the model, and what either is sent are the trainer's tensors as they are.
+
+    Raises:
+        InvalidInputError: names the mode that has them.
+    """
+    lora = job.recipe.lora
+    if mode == "server" and lora is not None and lora.is_quantised:
+        raise _refused(
+            "vllm_mode",
+            f"TRL sends a server weights as they are held, and {lora.base_bits} bits are not the server's",
+            "--vllm-mode colocate, or --method lora",
+        )
+
+
+def _check_batch(trainer: Job, asked: Rollout, *, is_apart: bool) -> None:
+    """Refuse a batch that the GPUs which train do not divide.
+
+    Raises:
+        InvalidInputError: names the nearest that they and the completions of a prompt divide.
+    """
+    gpus, batch = trainer.cluster.world_size, trainer.recipe.global_batch_size
+    if batch % gpus == 0:
+        return
+    whole = math.lcm(gpus, asked.num_generations)
+    nearest = max(1, round(batch / whole)) * whole
+    left = f"{gpus} GPUs that are left to train" if is_apart else f"{gpus} GPUs"
+    raise _refused(
+        "generation_gpus" if asked.generation_gpus else "global_batch_size",
+        f"{batch:,} completions do not split over the {left}",
+        f"--global-batch-size {nearest}"
+        f"{', or another --generation-gpus' if asked.generation_gpus else ''}",
+    )
 
 
 def _no_room(job: Job, share: float) -> PlannerError:

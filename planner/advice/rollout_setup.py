@@ -1,9 +1,11 @@
 """Where a job of GRPO generates and where it trains: one split of the GPUs, and those that were compared."""
 
+from dataclasses import replace
+
 from planner.core.frozen import frozen
 from planner.core.term import Term
 from planner.domain.job import Job
-from planner.domain.rollout import VllmMode
+from planner.domain.rollout import Rollout, VllmMode
 from planner.rollout.engine import Engine
 from planner.rollout.generation import Generation
 from planner.rollout.step import GENERATION, GrpoStep
@@ -19,6 +21,8 @@ class RolloutSetup:
     training_gpus: int
     job: Job
     """On the GPUs that train."""
+    has_own_node: bool
+    """Whether nothing trains on the node that generates."""
     candidate: Candidate
     """Of the training."""
     engine: Engine
@@ -30,6 +34,20 @@ class RolloutSetup:
     """What training holds of a GPU while it generates; 0 with a server."""
     asleep_bytes: float
     """What the engine holds of a GPU while it trains; 0 with a server."""
+
+    @property
+    def rollout(self) -> Rollout:
+        """Return the recipe's side of generation, with what was found where nobody says."""
+        asked = self.job.recipe.rollout
+        if asked is None:
+            raise TypeError("a job of GRPO says what it generates")
+        return replace(
+            asked,
+            vllm_mode=self.mode,
+            vllm_gpu_memory_utilization=self.engine.share,
+            vllm_tensor_parallel_size=self.engine.tensor_parallel_size,
+            generation_gpus=self.generation_gpus,
+        )
 
     @property
     def generating_bytes(self) -> float:
@@ -44,11 +62,9 @@ class RolloutSetup:
     @property
     def tokens_per_second(self) -> float:
         """Return the tokens of prompts and completions that a second of the whole step makes."""
-        recipe = self.job.recipe
-        if recipe.rollout is None:
-            return 0.0
-        mean = recipe.rollout.mean_completion_length or recipe.rollout.max_completion_length
-        tokens = recipe.global_batch_size * (recipe.rollout.prompt_tokens + mean)
+        asked = self.rollout
+        mean = asked.mean_completion_length or asked.max_completion_length
+        tokens = self.job.recipe.global_batch_size * (asked.prompt_tokens + mean)
         return tokens / self.step.step_seconds
 
     @property

@@ -23,6 +23,8 @@ TILED = ("dpo", "grpo")
 """Jobs whose trainers score answers piece by piece."""
 OF_PAIRS = (*COMPARES_TEXTS, "reward")
 """Jobs whose samples are a chosen answer and a rejected one, which run as two sequences."""
+POST_TRAINING = (*OF_PAIRS, "grpo")
+"""Jobs that TRL has trainers of their own for."""
 
 
 def sequences_of_a_sample(job: str | None) -> int:
@@ -217,7 +219,7 @@ class Job:
 
     @property
     def sample(self) -> str:
-        """Return what a sample of a step is called: "sequence", "image" or "pair"."""
+        """Return what a sample of a step is called: "sequence", "image", "pair" or "completion"."""
         return sample_of(self.recipe.job, reads_images=self.model.reads_images)
 
     @property
@@ -228,16 +230,16 @@ class Job:
 
 def sample_of(job: str | None, *, reads_images: bool) -> str:
     """Return what a sample of a job is called."""
-    if job in OF_PAIRS:
-        return "pair"
+    if job in POST_TRAINING:
+        return "completion" if job == "grpo" else "pair"
     return "image" if reads_images else "sequence"
 
 
 def trained_for(job: str | None, task: str) -> str:
-    """Return what published runs of a kind trained for: their job on preferences, else the model's task."""
+    """Return what published runs of a kind trained for: their job after training, else the model's task."""
     if job in COMPARES_TEXTS:
         return "dpo"
-    return "reward" if job == "reward" else task
+    return str(job) if job in POST_TRAINING else task
 
 
 def _beside_frozen(precision: Precision, lora: Lora, *, normalises_in_fp32: bool) -> Precision:

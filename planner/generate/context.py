@@ -9,7 +9,7 @@ from typing import Any
 from planner.catalog.packages import OlderCards, default_build, older_cards, packages
 from planner.catalog.records import capability_version, vendor
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
-from planner.domain.job import OF_PAIRS
+from planner.domain.job import OF_PAIRS, POST_TRAINING, sample_of
 from planner.domain.recompute_modules import names_of
 from planner.domain.strategy import ALL_LAYERS, ZERO_3, Recompute
 from planner.generate.adapters import adapter_context
@@ -47,6 +47,12 @@ ZERO = {
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 COMPUTE_DTYPES = {"fp16-mixed": "float16", "bf16-mixed": "bfloat16"}
+
+_CORPORA: Mapping[str | None, str] = {
+    **dict.fromkeys(OF_PAIRS, "pairs.jsonl"),
+    "grpo": "prompts.jsonl",
+}
+"""What READMEs call the user's file where that is the job's."""
 
 _LONGEST_GRACE = 1800
 """Seconds that launchers wait at the most."""
@@ -89,12 +95,14 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "is_on_hub": not spec.model.startswith("/"),
         "is_text": not task.data_packages,
         "of_pairs": spec.job in OF_PAIRS,
-        "sample": "pair" if spec.job in OF_PAIRS else task.sample,
+        "sample": task.sample
+        if spec.job not in POST_TRAINING
+        else sample_of(spec.job, reads_images=False),
         "data_packages": list(task.data_packages),
         "has_classes": task.has_classes,
         "padding": _padding(spec),
         "is_paired": spec.task == "seq2seq-lm",
-        "corpus": "pairs.jsonl" if spec.job in OF_PAIRS else task.corpus,
+        "corpus": _CORPORA.get(spec.job, task.corpus),
         **adapter_context(spec),
         **_optimizer(spec),
         "is_recomputed": spec.recompute == Recompute.FULL,

@@ -122,6 +122,8 @@ def _obstacle(launcher: Launcher, spec: RunSpec, written: Sequence[Target]) -> s
         return f"it starts {', '.join(launcher.targets)}"
     if launcher.needs_sagemaker and not spec.sagemaker_type:
         return "it starts instances that SageMaker has (--instance)"
+    if spec.rollout and spec.rollout.vllm_mode == "server":
+        return "it starts no server on GPUs of its own (--vllm-mode colocate has none)"
     return (
         f"it takes {launcher.least_nodes} nodes or more"
         if spec.nodes < launcher.least_nodes

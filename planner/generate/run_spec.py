@@ -6,6 +6,7 @@ from dataclasses import field
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.domain.job import HALF_BITS, sequences_of_a_sample
+from planner.domain.rollout import Rollout
 from planner.domain.strategy import Layout
 
 README_STEPS = 1000
@@ -69,6 +70,9 @@ class RunSpec(Layout):
     """As `planner.domain.job.Recipe.job`; of jobs on pairs the batches count those."""
     reference_model: str | None = None
     """`loaded`, `shared` or `precomputed`; None where nothing is compared with one."""
+    rollout: Rollout | None = None
+    """What GRPO generates in a step and where, all of it said; the layout is that of the GPUs that train."""
+    generates_on_own_node: bool = False
     has_experts: bool = False
     framework: str = "torch"
     """What the estimates hold for: a name of data/frameworks."""

@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from planner.domain.job import OF_PAIRS
+from planner.domain.job import OF_PAIRS, POST_TRAINING
+from planner.domain.rollout import Rollout
 from planner.domain.strategy import ZERO_3, Recompute
 from planner.generate import deepspeed
 from planner.generate.context import COMPUTE_DTYPES, attention_name, liger_kernels
@@ -19,6 +20,8 @@ _AUTO = "auto"
 _INT8 = 8
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 _LONGEST_LINE = 2**20
+_LOADING_SECONDS = 1800.0
+"""That a server may take until it has read its model; judgement."""
 _WORKERS = 4
 """Processes of a rank that decode images or sounds; judgement, two CPUs for each GPU being usual."""
 
@@ -47,11 +50,7 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
 
 
 def _is_text(spec: RunSpec) -> bool:
-    return spec.task == "causal-lm" or _of_pairs(spec)
-
-
-def _of_pairs(spec: RunSpec) -> bool:
-    return spec.job in OF_PAIRS
+    return spec.task == "causal-lm" or spec.job in OF_PAIRS
 
 
 def _is_deepspeed(spec: RunSpec) -> bool:
@@ -99,13 +98,37 @@ def _lora(spec: RunSpec, adapters: Adapters) -> dict[str, Any]:
 
 def _text(spec: RunSpec) -> dict[str, Any]:
     """Return TRL's own arguments: what is packed, and that answers alone are learned of conversations."""
-    if _of_pairs(spec):
+    if spec.rollout:
+        return _generation(spec, spec.rollout)
+    if spec.job in OF_PAIRS:
         is_before = spec.reference_model == "precomputed"
         early = {"precompute_ref_log_probs": True} if is_before else {}
         return {"max_length": spec.sequence_length, **early}
     strategy = "bfd" if spec.attention == "flash" else "wrapped"
     packed = {"packing": True, "packing_strategy": strategy} if not spec.padding_share else {}
     return {"max_length": spec.sequence_length, **packed, "assistant_only_loss": True}
+
+
+def _generation(spec: RunSpec, rollout: Rollout) -> dict[str, Any]:
+    """Return GRPOConfig's side of what is generated; of a server its own command has the rest."""
+    settings = {
+        "num_generations": rollout.num_generations,
+        "max_completion_length": rollout.max_completion_length,
+        "beta": rollout.beta,
+        "use_vllm": rollout.vllm_mode != "none",
+        "vllm_max_model_length": spec.sequence_length,
+    }
+    if rollout.vllm_mode == "server":
+        own = {} if spec.generates_on_own_node else {"vllm_server_host": "127.0.0.1"}
+        return settings | {"vllm_mode": "server", "vllm_server_timeout": _LOADING_SECONDS, **own}
+    if rollout.vllm_mode == "none":
+        return settings
+    return settings | {
+        "vllm_mode": "colocate",
+        "vllm_gpu_memory_utilization": rollout.vllm_gpu_memory_utilization,
+        "vllm_tensor_parallel_size": rollout.vllm_tensor_parallel_size,
+        "vllm_enable_sleep_mode": True,
+    }
 
 
 def _samples(spec: RunSpec) -> dict[str, Any]:
@@ -214,13 +237,17 @@ _TASKS: Mapping[str, tuple[str, str]] = {
 """Task to the template of its data, and the class that trains it."""
 
 
-_JOBS: Mapping[str | None, str] = {"dpo": "DPO", "reward": "Reward"}
-"""Jobs on pairs to what TRL's classes for them begin with."""
+_JOBS: Mapping[str | None, tuple[str, str]] = {
+    "dpo": ("pairs", "DPO"),
+    "reward": ("pairs", "Reward"),
+    "grpo": ("grpo", "GRPO"),
+}
+"""Jobs to the template of their data, and what TRL's classes for them begin with."""
 
 
 def _context(spec: RunSpec) -> dict[str, Any]:
-    method = _JOBS.get(spec.job)
-    name, trainer_class = ("pairs", f"{method}Trainer") if method else _TASKS[spec.task]
+    name, method = _JOBS.get(spec.job, ("", ""))
+    name, trainer_class = (name, f"{method}Trainer") if method else _TASKS[spec.task]
     is_text = _is_text(spec)
     seq2seq = "transformers.Seq2SeqTrainingArguments"
     plain = seq2seq if trainer_class == "Seq2SeqTrainer" else "transformers.TrainingArguments"
@@ -235,8 +262,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "loads_reference": spec.reference_model == "loaded",
         "reference_dtype": COMPUTE_DTYPES.get(spec.precision, spec.weight_dtype),
         "arguments_class": f"trl.{method or 'SFT'}Config" if is_text else plain,
-        "data_class": "trl.ScriptArguments" if is_text else "Options",
-        "model_class": "trl.ModelConfig" if is_text else "Options",
+        "every_gpu": _every_gpu(spec),
         "starts_from_weights": starts_from_weights(spec),
         "is_fsdp": _is_fsdp(spec),
         "is_deepspeed": _is_deepspeed(spec),
@@ -247,6 +273,14 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "casts_adapters": _casts_adapters(spec),
         "saves_half": _saves_half(spec),
     }
+
+
+def _every_gpu(spec: RunSpec) -> str:
+    """Return the GPUs of a node, those that train first and then those that generate alone."""
+    own = spec.cuda_visible_devices or ",".join(map(str, range(spec.gpus_per_node)))
+    others = spec.rollout.generation_gpus if spec.rollout else None
+    every = map(str, range(spec.gpus_per_node + (others or 0)))
+    return ",".join([own, *(each for each in every if each not in own.split(","))])
 
 
 def _casts_adapters(spec: RunSpec) -> bool:
@@ -263,7 +297,7 @@ def _saves_half(spec: RunSpec) -> bool:
 
 
 def _settings_file(spec: RunSpec) -> str:
-    if _of_pairs(spec):
+    if spec.job in POST_TRAINING:
         return f"{spec.job}.yaml"
     return "sft.yaml" if _is_text(spec) else "training.yaml"
 
@@ -284,12 +318,19 @@ def _as_yaml(settings: Mapping[str, Any]) -> str:
     return text
 
 
+_ANSWERS = "trainer/tasks"
+
+
 def _more_templates(spec: RunSpec) -> dict[str, str]:
     files = {_settings_file(spec): "trainer/settings.yaml"}
     if _is_deepspeed(spec):
         files["ds_config.json"] = "deepspeed/ds_config.json"
     if not starts_from_weights(spec):
         files["config.json"] = "common/config.json"
+    if spec.rollout:
+        files |= {"rewards.py": f"{_ANSWERS}/rewards.py", "launch.sh": f"{_ANSWERS}/grpo_launch.sh"}
+        if spec.rollout.vllm_mode == "server":
+            files["serve.sh"] = f"{_ANSWERS}/serve.sh"
     return files
 
 

@@ -97,6 +97,8 @@ def _hint(plan: Plan) -> str:
 def _run_spec(plan: Plan) -> RunSpec:
     job, chosen = plan.job, plan.chosen
     strategy, recipe = chosen.strategy, job.recipe
+    step_seconds, tokens_per_second = _pace(plan)
+    setup = plan.rollout.chosen if plan.rollout else None
     return RunSpec(
         model=job.model.folder or job.model.name,
         revision=job.model.revision,
@@ -106,6 +108,8 @@ def _run_spec(plan: Plan) -> RunSpec:
         task=job.model.task,
         job=recipe.job,
         reference_model=recipe.reference_model,
+        rollout=setup.rollout if setup else None,
+        generates_on_own_node=bool(setup and setup.has_own_node),
         framework=job.framework.name,
         nodes=job.cluster.nodes,
         gpus_per_node=job.cluster.gpus_per_node,
@@ -139,21 +143,37 @@ def _run_spec(plan: Plan) -> RunSpec:
         optimizer=recipe.optimizer,
         optimizer_in_backward=recipe.optimizer_in_backward,
         expected_peak_bytes=round(float(chosen.memory.peak_bytes)),
-        expected_reserved_bytes=round(float(chosen.memory.reserved_bytes)),
-        expected_step_seconds=_rounded(chosen.step_time.step_seconds),
+        expected_reserved_bytes=_taken_bytes(plan),
+        expected_step_seconds=_rounded(step_seconds),
         has_experts=job.model.has_experts,
         padding_share=recipe.padding_share,
-        expected_tokens_per_second_per_gpu=_rounded(
-            # The scripts count what they compute, padding too.
-            chosen.step_time.tokens_per_second_per_gpu / (1 - recipe.padding_share)
-        ),
-        reduced_once=reduced_once(job, strategy),
+        expected_tokens_per_second_per_gpu=_rounded(tokens_per_second),
+        reduced_once=None if setup else reduced_once(job, strategy),
         flops_per_token=training_flops_per_token(job),
         peak_flops_per_second=job.peak_flops_per_second,
         plan_summary=recommendation(job, chosen),
         versions=_versions(job),
         oldest_versions=_oldest_versions(job),
     )
+
+
+def _pace(plan: Plan) -> tuple[float, float]:
+    """Return the seconds of a step, and the tokens of a second and a GPU that trains: the scripts count padding too."""
+    if plan.rollout:
+        setup = plan.rollout.chosen
+        return setup.step.step_seconds, setup.tokens_per_second / setup.training_gpus
+    time = plan.chosen.step_time
+    tokens = time.tokens_per_second_per_gpu / (1 - plan.job.recipe.padding_share)
+    return float(time.step_seconds), float(tokens)
+
+
+def _taken_bytes(plan: Plan) -> int:
+    """Return what a GPU that trains shows as taken at the most."""
+    if not plan.rollout:
+        return round(float(plan.chosen.memory.reserved_bytes))
+    setup = plan.rollout.chosen
+    is_apart = setup.mode == "server"
+    return round(max(setup.training_bytes, 0.0 if is_apart else setup.generating_bytes))
 
 
 _NEVER = 4

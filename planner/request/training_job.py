@@ -6,11 +6,11 @@ from planner.catalog.batches import fewest_pretraining_tokens, starts_from_rando
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.units import format_count
-from planner.domain.job import JobName
+from planner.domain.job import POST_TRAINING, JobName
 from planner.domain.model import Model
 from planner.models.architectures.heads import has_head
 from planner.request.assumed import assumed_sequence_length
-from planner.request.post_training import POST_TRAINING, post_training_task
+from planner.request.post_training import post_training_task
 from planner.request.remarks import Assumption
 from planner.request.sections import RecipeRequest, StrategyRequest
 

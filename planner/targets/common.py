@@ -122,11 +122,6 @@ def judge(job: Job) -> tuple[Breach, ...]:
             build=vendor.pytorch_build,
         ),
         refusal(
-            recipe.rollout is not None,
-            "no files yet for GRPO: give TRL's GRPOConfig what the plan says",
-            "recipe.job",
-        ),
-        refusal(
             task == _WITHOUT_A_HEAD,
             "the model has no head to train: of a text model --task sequence-classification or"
             " token-classification gives it one",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.domain.breach import Breach
-from planner.domain.job import OF_PAIRS, Job
+from planner.domain.job import POST_TRAINING, Job
 from planner.domain.strategy import ZERO_1, Recompute, Strategy
 from planner.targets import (
     adapters,
@@ -65,7 +65,8 @@ def judge(job: Job, s: Strategy) -> tuple[Breach, ...]:
 
 
 def _losses(job: Job) -> tuple[Breach, ...]:
-    return post_training.judge(job) if job.recipe.job in OF_PAIRS else losses.lighter(job)
+    own = job.recipe.job in POST_TRAINING
+    return post_training.judge(job) if own else losses.lighter(job)
 
 
 def _leaves_experts_in_fp32(job: Job) -> bool:

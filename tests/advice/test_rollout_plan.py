@@ -58,7 +58,7 @@ def test_a_step_is_the_sum_of_its_phases_and_fits(
     assert all(each.step.step_seconds >= setup.step.step_seconds for each in plan.rollout.others)
     for term in (*setup.step.terms, *setup.held):
         assert evaluate(term.how).holds(float(term.amount)), term.how
-    assert not plan.launch.targets
+    assert plan.launch.targets == ("trainer",)
 
 
 def test_with_a_server_one_part_waits_for_the_other() -> None:

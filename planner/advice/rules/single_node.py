@@ -4,7 +4,7 @@ from planner.advice.rules.base import Situation
 from planner.advice.rules.sentences import said
 from planner.core.units import format_rate
 from planner.domain.dimensions import DIMENSIONS
-from planner.domain.job import OF_PAIRS
+from planner.domain.job import POST_TRAINING
 from planner.domain.optimizer import ADAMW
 from planner.domain.strategy import Recompute
 from planner.step_time.nn_data_parallel import data_parallel_step
@@ -104,7 +104,7 @@ def model_exceeds_one_gpu_on_slow_links(situation: Situation) -> str | None:
 
 def _is_of_whole_models(situation: Situation) -> bool:
     """Return whether what trains such a job has data parallelism alone."""
-    return situation.job.recipe.job in (*OF_PAIRS, "grpo")
+    return situation.job.recipe.job in POST_TRAINING
 
 
 def single_gpu_techniques_come_first(situation: Situation) -> str | None:

@@ -11,7 +11,7 @@ from planner.domain.breach import Breach
 from planner.domain.capabilities import Capabilities
 from planner.domain.dimensions import DIMENSIONS, Dimension
 from planner.domain.expert_ranks import folded_ranks_per_expert
-from planner.domain.job import OF_PAIRS, Job
+from planner.domain.job import POST_TRAINING, Job
 from planner.domain.strategy import (
     ZERO_1,
     Offload,
@@ -55,7 +55,7 @@ def pairs_are_not_divided(job: Job, s: Strategy) -> Breach:
     """
     divided = s.divides_model | (np.asarray(s.context_parallel_size) > 1)
     return Breach(
-        broken=divided & (job.recipe.job in (*OF_PAIRS, "grpo")),
+        broken=divided & (job.recipe.job in POST_TRAINING),
         message="{job} is trained with the data divided over GPUs, not the model",
         hint="--strategy zero-3",
         numbers={"job": job.recipe.job},

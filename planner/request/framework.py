@@ -1,6 +1,6 @@
 """The framework that a recipe means: at its release, with what the recipe says of its exchanges."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from planner.catalog import records
@@ -8,8 +8,10 @@ from planner.catalog.releases import FIELD, Release, at_release, implied_release
 from planner.core.errors import InvalidInputError, UnsupportedError, did_you_mean
 from planner.domain.cluster import Gpu
 from planner.domain.framework import Framework
+from planner.domain.job import POST_TRAINING
 from planner.domain.model import Model
 from planner.domain.precision import Precision
+from planner.request.post_training import TRAINED_BY_TRL
 from planner.request.remarks import Assumption
 
 _DTYPE_BYTES: Mapping[str, float] = {"fp32": 4, "bf16": 2}
@@ -169,8 +171,14 @@ def check_experts(model: Model, *, dispatch: str, is_overlapped: bool) -> None:
             )
 
 
-def check_choices(framework: Framework, precision: str, optimizer: str) -> None:
+def check_choices(framework: Framework, job: str | None, precision: str, optimizer: str) -> None:
     """Refuse a precision or an optimizer that the framework's record does not have.
+
+    Args:
+        framework: of the request.
+        job: that only some frameworks run.
+        precision: by its name.
+        optimizer: by its name.
 
     Raises:
         InvalidInputError: with the frameworks that have it.
@@ -182,16 +190,21 @@ def check_choices(framework: Framework, precision: str, optimizer: str) -> None:
         if value not in known:
             raise InvalidInputError(
                 f"{name} {value!r} is not estimated for {framework.name} yet",
-                hint=_frameworks_with(f"{name}s", value)
-                or did_you_mean(value, known)
-                or f"known: {', '.join(known)}",
+                hint=_frameworks_with(f"{name}s", value, job) or _known(value, known, job),
                 field=f"recipe.{name}",
             )
 
 
-def _frameworks_with(table: str, name: str) -> str:
-    """Return a hint with the frameworks for which a precision or an optimizer is estimated; "" of none."""
-    frameworks = map(records.framework, records.framework_names())
+def _known(value: str, known: Iterable[str], job: str | None) -> str:
+    """Return a hint with what a framework has; of jobs that others do not run, a name of theirs is no slip."""
+    names = f"known: {', '.join(known)}"
+    return names if job in POST_TRAINING else did_you_mean(value, known) or names
+
+
+def _frameworks_with(table: str, name: str, job: str | None) -> str:
+    """Return a hint with the frameworks that run a job and have a precision or an optimizer; "" of none."""
+    names = TRAINED_BY_TRL if job in POST_TRAINING else records.framework_names()
+    frameworks = map(records.framework, names)
     able = [framework.name for framework in frameworks if name in getattr(framework, table)]
     known = ", ".join(able)
     likely = _LIKELY_FRAMEWORK if _LIKELY_FRAMEWORK in able else "".join(able[:1])

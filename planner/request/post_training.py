@@ -6,9 +6,8 @@ from planner.domain.model import Model
 from planner.models.architectures.heads import has_head
 from planner.request.sections import RecipeRequest
 
-POST_TRAINING = ("dpo", "orpo", "simpo", "reward", "grpo")
 _SCORES = "sequence-classification"
-_TRAINED_BY_TRL = ("torch", "accelerate", "deepspeed")
+TRAINED_BY_TRL = ("torch", "accelerate", "deepspeed")
 
 
 def post_training_task(wanted: RecipeRequest, model: Model) -> str:
@@ -18,7 +17,7 @@ def post_training_task(wanted: RecipeRequest, model: Model) -> str:
         PlannerError: the framework does not train so, or the model has none of the weights or heads that it needs.
     """
     job = str(wanted.job)
-    if wanted.framework not in _TRAINED_BY_TRL:
+    if wanted.framework not in TRAINED_BY_TRL:
         raise UnsupportedError(
             f"{job} is estimated as TRL trains it, on torch or DeepSpeed, not {wanted.framework[:40]}",
             hint="--framework torch, or deepspeed",
@@ -65,12 +64,20 @@ def reference_model(wanted: RecipeRequest) -> ReferenceModel | None:
                 "--reference-model loaded or precomputed, or --method lora",
             )
         return said or ("shared" if has_adapters else "loaded")
-    if wanted.job == "grpo" and wanted.beta and said in {None, "loaded", "shared"}:
-        return "shared" if has_adapters else "loaded"
+    own: ReferenceModel = "shared" if has_adapters else "loaded"
+    if wanted.job == "grpo" and wanted.beta:
+        if said not in {None, own}:
+            raise _refused(
+                f"beside a beta of {wanted.beta:g} TRL's GRPO has a {own} reference, not {said}",
+                f"--reference-model {own}{'' if said != 'none' else ', or --beta 0'}",
+            )
+        return own
     if said in {None, "none"}:
         return None
+    other = ", or --beta 0.04" if wanted.job == "grpo" and said == own else ""
     raise _refused(
-        f"{wanted.job or 'a job on texts'} has no reference model", "leave reference_model out"
+        f"{wanted.job or 'a job on texts'} has no reference model{' where beta is 0' if wanted.job == 'grpo' else ''}",
+        f"leave reference_model out{other}",
     )
 
 

@@ -7,7 +7,7 @@ from planner.catalog.batches import usual_batch
 from planner.core.errors import InvalidInputError
 from planner.domain.cluster import Cluster, Gpu
 from planner.domain.framework import Framework
-from planner.domain.job import OF_PAIRS, TILED, Recipe
+from planner.domain.job import OF_PAIRS, POST_TRAINING, TILED, Recipe
 from planner.domain.kept import GATED
 from planner.domain.model import Model
 from planner.request.assumed import (
@@ -51,7 +51,7 @@ def resolve_recipe(
     Raises:
         PlannerError: what is asked contradicts itself or the model, or the batch does not split.
     """
-    asked, wanted = wanted, with_usual_length(wanted)
+    asked, wanted = wanted, with_usual_length(wanted, model)
     sequence_length, assumptions = _sequence_length(wanted, strategy, model)
     sample_tokens = sequence_length * (2 if wanted.job in OF_PAIRS else 1)
     _check_target(wanted.target_length, model)
@@ -66,7 +66,7 @@ def resolve_recipe(
     )
     usual = usual_completions(sequence_length) if wanted.job == "grpo" else usual
     batch, assumed = global_batch(wanted, strategy, model, usual, cluster)
-    generated, of_rollout = find_rollout(wanted, asked, sequence_length, batch)
+    generated, of_rollout = find_rollout(wanted, asked, model, sequence_length, batch)
     assumptions += [*assumed, *of_rollout]
     precision = wanted.precision or best_precision(cluster.gpu)
     optimizer = wanted.optimizer or framework.usual_optimizer
@@ -115,7 +115,7 @@ def check_recipe(recipe: Recipe, model: Model, framework: Framework, gpu: Gpu) -
     Raises:
         PlannerError: says what, and what can.
     """
-    check_choices(framework, recipe.precision, recipe.optimizer)
+    check_choices(framework, recipe.job, recipe.precision, recipe.optimizer)
     check_fp8_recipe(recipe.fp8_recipe, recipe.precision, framework, gpu)
     check_experts(model, dispatch=recipe.expert_dispatch, is_overlapped=recipe.expert_overlap)
     _check_loss(recipe.loss, model, framework)
@@ -256,8 +256,14 @@ def _check_target(length: int | None, model: Model) -> None:
 
 
 def _padding_share(wanted: RecipeRequest) -> tuple[float, list[Assumption]]:
-    share = wanted.padding_share or 0.0
-    if share and "packed" in wanted.model_fields_set and wanted.packed:
+    share, is_said = wanted.padding_share or 0.0, "packed" in wanted.model_fields_set
+    if is_said and wanted.packed and wanted.job in POST_TRAINING:
+        raise InvalidInputError(
+            f"{wanted.job} pads answers to the longest of a batch, and packs none",
+            hint="--padded; --padding-share says how much of the tokens is padding",
+            field="recipe.packed",
+        )
+    if share and is_said and wanted.packed:
         raise InvalidInputError(
             f"packed sequences have no padding, and {share:g} of the tokens are to be",
             hint="--padded, or no --padding-share",

@@ -1,8 +1,11 @@
 """GRPO's side of a recipe: prompts, completions and the engine, as a request says them or as is usual."""
 
+import sys
+
 from planner.catalog.batches import UsualBatch
 from planner.catalog.rollout import rollout
 from planner.core.errors import InvalidInputError
+from planner.domain.model import Model
 from planner.domain.rollout import Rollout
 from planner.request.remarks import Assumption
 from planner.request.sections import RecipeRequest
@@ -18,13 +21,35 @@ _OF_GRPO = (
 )
 
 
-def with_usual_length(wanted: RecipeRequest) -> RecipeRequest:
-    """Return a recipe of GRPO with the length of a prompt and its completion, where nobody says one."""
-    if wanted.job != "grpo" or wanted.sequence_length is not None:
+def with_usual_length(wanted: RecipeRequest, model: Model) -> RecipeRequest:
+    """Return a recipe of GRPO with the length of a prompt and its completion, where nobody says one.
+
+    Raises:
+        InvalidInputError: the model has no position after the longest completion, or before it.
+    """
+    if wanted.job != "grpo":
+        return wanted
+    positions, longest = _positions(model), wanted.max_completion_length
+    if longest and longest >= positions:
+        raise _refused(
+            "max_completion_length",
+            f"{model.name[:60]} has {positions:,} learned positions, and completions of {longest:,} tokens leave none for a prompt",
+            f"--max-completion-length {_of_length(positions)}",
+        )
+    if wanted.sequence_length is not None:
         return wanted
     usual = rollout().usual
-    length = usual.prompt_tokens + (wanted.max_completion_length or usual.completion_tokens)
+    length = min(positions, usual.prompt_tokens + (longest or usual.completion_tokens))
     return wanted.model_copy(update={"sequence_length": length})
+
+
+def _positions(model: Model) -> int:
+    return model.max_position_embeddings if model.has_learned_positions else sys.maxsize
+
+
+def _of_length(tokens: int) -> int:
+    """Return the tokens of a completion in sequences of a length that says nothing of prompts."""
+    return max(1, tokens * 2 // 3)
 
 
 def usual_completions(sequence_length: int) -> UsualBatch:
@@ -34,13 +59,14 @@ def usual_completions(sequence_length: int) -> UsualBatch:
 
 
 def find_rollout(
-    wanted: RecipeRequest, asked: RecipeRequest, sequence_length: int, batch: int
+    wanted: RecipeRequest, asked: RecipeRequest, model: Model, sequence_length: int, batch: int
 ) -> tuple[Rollout | None, list[Assumption]]:
     """Return what is generated in a step, and what was assumed for it; None of a job that generates nothing.
 
     Args:
         wanted: the recipe, its sequences as long as they will be.
         asked: the same as the request says it.
+        model: that generates.
         sequence_length: tokens of a prompt with its completion.
         batch: completions of an optimizer step.
 
@@ -53,12 +79,17 @@ def find_rollout(
     usual, assumptions = rollout().usual, []
     longest = wanted.max_completion_length
     if longest is None:
-        longest = min(usual.completion_tokens, max(1, sequence_length * 2 // 3))
+        longest = min(usual.completion_tokens, _of_length(sequence_length))
     if longest >= sequence_length:
+        whole, shorter = (
+            min(_positions(model), longest + usual.prompt_tokens),
+            _of_length(sequence_length),
+        )
+        other = f", or --max-completion-length {shorter}" if shorter < sequence_length else ""
         raise _refused(
             "max_completion_length",
             f"completions of {longest:,} tokens leave no prompt of sequences of {sequence_length:,}",
-            f"--max-completion-length {max(1, sequence_length * 2 // 3)}, or --seq-len {longest + usual.prompt_tokens}",
+            f"--seq-len {whole}{other}",
         )
     if wanted.mean_completion_length and wanted.mean_completion_length > longest:
         raise _refused(
@@ -94,12 +125,13 @@ def find_rollout(
 def _check(wanted: RecipeRequest, generations: int, batch: int) -> None:
     if batch % generations:
         nearest = [size for size in range(2, batch + 1) if batch % size == 0]
-        best = min(nearest, key=lambda size: abs(size - generations), default=batch)
-        lower = batch // generations * generations or generations
+        best = [min(nearest, key=lambda size: abs(size - generations))] if nearest else []
+        whole = batch // generations * generations or generations
+        ways = [f"--num-generations {size}" for size in best] + [f"--global-batch-size {whole}"]
         raise _refused(
             "num_generations",
             f"{generations} completions of each prompt do not divide a step of {batch:,}",
-            f"--num-generations {best}, or --global-batch-size {lower}",
+            ", or ".join(ways),
         )
     if wanted.vllm_mode == "none":
         said = [name for name in _OF_VLLM if getattr(wanted, name) is not None]

@@ -15,7 +15,7 @@ from planner.answers.estimate import answer_estimate
 from planner.answers.replicas import replicas_request
 from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
 from planner.request.schema import parse_request
-from planner.rollout.step import GENERATION, SCORING
+from planner.rollout.step import GENERATION, SCORING, TRAINING
 
 ON_8 = {"gpu": "h100", "gpus_per_node": 8}
 
@@ -96,6 +96,18 @@ def test_generate_of_transformers_needs_no_scoring_of_what_it_samples() -> None:
         ({"vllm_gpu_memory_utilization": 0.95}, "vllm_gpu_memory_utilization", "0.8"),
         ({"generation_gpus": 9}, "generation_gpus", "4"),
         ({"vllm_tensor_parallel_size": 3}, "vllm_tensor_parallel_size", "2"),
+        (
+            {"vllm_mode": "server", "generation_gpus": 2, "vllm_tensor_parallel_size": 4},
+            "vllm_tensor_parallel_size",
+            "2",
+        ),
+        ({"vllm_mode": "server", "method": "qlora"}, "vllm_mode", "colocate"),
+        ({"global_batch_size": 1}, "num_generations", "--global-batch-size 8"),
+        ({"beta": 0.04, "reference_model": "none"}, "reference_model", "--beta 0"),
+        ({"beta": 0.04, "reference_model": "shared"}, "reference_model", "loaded"),
+        ({"reference_model": "loaded"}, "reference_model", "--beta 0.04"),
+        ({"packed": True}, "packed", "--padded"),
+        ({"precision": "fp8"}, "precision", "bf16-mixed"),
         ({"sequence_length": 1024, "max_completion_length": 1024}, "max_completion_length", "682"),
         ({"mean_completion_length": 5000}, "mean_completion_length", "1,024"),
         ({"vllm_mode": "none", "generation_gpus": 2}, "generation_gpus", "leave it out"),
@@ -164,8 +176,54 @@ def test_layers_are_not_divided_and_the_usual_batch_is_no_warning() -> None:
     assert [each.code for each in divided.findings] == ["LAY041"]
 
 
-def test_a_batch_that_the_trainer_cannot_split_has_one_that_works() -> None:
+@pytest.mark.parametrize(
+    ("cluster", "recipe"),
+    [
+        (ON_8, {"vllm_mode": "server", "generation_gpus": 3}),
+        (ON_8 | {"nodes": 4}, {"vllm_mode": "server"}),
+    ],
+)
+def test_a_batch_that_the_trainer_cannot_split_has_one_that_works(
+    cluster: dict[str, Any], recipe: dict[str, Any]
+) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        planned(vllm_mode="server", generation_gpus=3)
+        planned(cluster, **recipe)
     (size,) = re.findall(r"--global-batch-size (\d+)", refused.value.hint)
-    assert planned(vllm_mode="server", generation_gpus=3, global_batch_size=int(size)).rollout
+    assert planned(cluster, **recipe, global_batch_size=int(size)).rollout
+
+
+def test_a_model_with_few_positions_has_completions_that_fit_them() -> None:
+    assert split(model="gpt2").rollout.max_completion_length == 682
+    with pytest.raises(InvalidInputError) as refused:
+        planned(model="gpt2", max_completion_length=2048)
+    assert refused.value.field == "recipe.max_completion_length"
+    (tokens,) = re.findall(r"--max-completion-length (\d+)", refused.value.hint)
+    assert planned(model="gpt2", max_completion_length=int(tokens)).rollout
+    with pytest.raises(InvalidInputError) as refused:
+        planned(model="gpt2", sequence_length=1)
+    assert "max-completion-length" not in refused.value.hint
+
+
+def test_training_is_padded_to_the_longest_completion_of_a_step() -> None:
+    longest, shorter, shortest = (
+        split(vllm_mode="colocate", mean_completion_length=mean).step.seconds_of(TRAINING)
+        for mean in (None, 900, 64)
+    )
+    assert shorter == longest
+    assert shortest < longest
+
+
+def test_what_is_written_says_what_was_found() -> None:
+    apart = split(ON_8 | {"nodes": 2}, vllm_mode="server", model="Qwen/Qwen2.5-1.5B")
+    assert apart.has_own_node
+    found = apart.rollout
+    assert (found.vllm_mode, found.generation_gpus) == ("server", 8)
+    assert found.vllm_tensor_parallel_size == apart.engine.tensor_parallel_size
+    assert not split(vllm_mode="server", generation_gpus=4).has_own_node
+
+
+def test_vllm_is_written_for_the_gpus_that_it_is_built_for() -> None:
+    amd = {"gpu": "mi300x", "gpus_per_node": 2}
+    plan = planned(amd, model="gpt2", vllm_mode="colocate")
+    assert plan.launch.refused["trainer"].field == "recipe.vllm_mode"
+    assert planned(amd, model="gpt2", vllm_mode="none").launch.targets == ("trainer",)

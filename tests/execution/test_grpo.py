@@ -13,6 +13,7 @@ import pytest
 import trl
 import yaml
 from launched import LLAMA, STEPS, unused_port, write
+from preloading import OFFLINE_ON_CPUS, pythons
 from reference import build
 from run_specs import with_layout
 from test_lora import plan
@@ -162,8 +163,9 @@ def serve(folder: Path, server: str) -> subprocess.CompletedProcess[str]:
     (folder / "trainer" / "train.py").write_text(TRAINER)
     (folder / "trl").write_text(server)
     (folder / "trl").chmod(0o755)
-    environment = os.environ | {
-        "PATH": f"{folder}:{os.environ['PATH']}",
+    own = os.environ | OFFLINE_ON_CPUS | pythons()
+    environment = own | {
+        "PATH": f"{folder}:{own['PATH']}",
         "VLLM_PORT": unused_port(),
         "NPROC_PER_NODE": "1",
         "CUDA_VISIBLE_DEVICES": "4,5,6,7",

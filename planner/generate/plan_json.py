@@ -13,6 +13,8 @@ _DIGEST = 16
 """Letters: enough to see an edit by."""
 _MOST = 3
 """Other layouts, and rejected ones, that are kept."""
+_OF_LINKS = ("name", "bytes_per_second", "latency_seconds")
+"""What a plan is read back by."""
 WRITTEN = "files"
 OWN = "plan.json"
 
@@ -25,11 +27,11 @@ def plan_json(answer: Mapping[str, Any], files: Mapping[str, str]) -> str:
         files: those that are written beside it, whose digests it keeps.
     """
     plan = {name: value for name, value in answer.items() if name != "pareto"}
-    sources: set[str] = set()
     plan |= {
         # How long the search took is left out: the same question gives the same files.
         "search": _without(answer["search"], "seconds"),
-        "chosen": _without_zeros(answer["chosen"], sources),
+        "job": {**answer["job"], "cluster": _with_short_links(answer["job"]["cluster"])},
+        "chosen": _short(_without(answer["chosen"], "host_memory")),
         "alternatives": [
             _alternative(each, answer["chosen"]) for each in answer["alternatives"][:_MOST]
         ],
@@ -90,17 +92,21 @@ def _alternative(one: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str,
     }
 
 
-def _without_zeros(value: Any, sources: set[str]) -> Any:
-    """Return a layout without terms that are zero, their parts, and a source that an earlier term has named."""
+def _with_short_links(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    links = {name: cluster[name] for name in ("intra_node", "inter_node") if cluster.get(name)}
+    return {
+        **cluster,
+        **{name: {key: link[key] for key in _OF_LINKS} for name, link in links.items()},
+    }
+
+
+def _short(value: Any) -> Any:
+    """Return a layout without terms that are zero; of a term what it is and how, which says its parts too."""
     if isinstance(value, list):
-        return [_without_zeros(each, sources) for each in value if not _is_zero(each)]
+        return [_short(each) for each in value if not _is_zero(each)]
     if not isinstance(value, Mapping):
         return value
-    kept = _without(value, "source") if value.get("source") in sources else value
-    if "source" in kept:
-        sources.add(kept["source"])
-    # What the parts of a term are, its `how` says too.
-    return {name: _without_zeros(each, sources) for name, each in kept.items() if name != "parts"}
+    return {name: _short(each) for name, each in value.items() if name not in {"parts", "source"}}
 
 
 def _is_zero(term: Any) -> bool:
@@ -125,10 +131,7 @@ def _text(value: Any, indent: str = "") -> str:
     if len(indent) + len(line) <= _WIDTH or not isinstance(value, dict | list):
         return line
     start, end = "{}" if isinstance(value, dict) else "[]"
-    parts = list(_parts(value, f"{indent}  "))
-    lines = _filled(parts, _WIDTH - len(indent) - 2)
-    if any("\n" in each for each in parts):
-        return f"{start}\n{indent}  " + f",\n{indent}  ".join(lines) + f"\n{indent}{end}"
+    lines = _filled(list(_parts(value, f"{indent} ")), _WIDTH - len(indent) - 1)
     return start + f",\n{indent} ".join(lines) + end
 
 

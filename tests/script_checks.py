@@ -25,6 +25,7 @@ LINT = (
     "check",
     "--isolated",
     "--no-cache",
+    "--line-length=100",
     "--select=E4,E7,E9,F,I,B,UP,D1,ANN",
     "--ignore=D105,D107,ANN401",
     f"--config=lint.isort.known-first-party={MODULES}",

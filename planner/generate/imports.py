@@ -14,7 +14,7 @@ from planner.core.frozen import frozen
 IMPORTS = "# imports"
 """The line that a template of a module has in their place."""
 
-_LINE_LENGTH = 88  # at which import sorters wrap, unless told otherwise
+_LINE_LENGTH = 100
 
 
 @frozen

@@ -26,8 +26,7 @@ def plan_json(answer: Mapping[str, Any], files: Mapping[str, str]) -> str:
         answer: the contract's JSON of the plan, which has the rest.
         files: those that are written beside it, whose digests it keeps.
     """
-    plan = {name: value for name, value in answer.items() if name != "pareto"}
-    plan |= {
+    plan = _without(answer, "pareto") | {
         # How long the search took is left out: the same question gives the same files.
         "search": _without(answer["search"], "seconds"),
         "job": {**answer["job"], "cluster": _with_short_links(answer["job"]["cluster"])},
@@ -40,11 +39,8 @@ def plan_json(answer: Mapping[str, Any], files: Mapping[str, str]) -> str:
             **_without(answer["launch"], "instead"),
             "offers": [_without(each, "strategy") for each in answer["launch"]["offers"]],
         },
-        WRITTEN: {name: digest(text) for name, text in sorted(files.items())},
     }
-    whole = _rounded(plan)
-    whole[WRITTEN][OWN] = own_digest(whole)
-    return _text(whole) + "\n"
+    return _with_digests(plan, files)
 
 
 def with_measured(
@@ -57,8 +53,12 @@ def with_measured(
         measured: of its run.
         files: those that are written beside it.
     """
+    return _with_digests({**plan, "measured": measured}, files)
+
+
+def _with_digests(plan: Mapping[str, Any], files: Mapping[str, str]) -> str:
     digests = {name: digest(text) for name, text in sorted(files.items())}
-    whole = _rounded({**plan, "measured": measured, WRITTEN: digests})
+    whole = _rounded({**plan, WRITTEN: digests})
     whole[WRITTEN][OWN] = own_digest(whole)
     return _text(whole) + "\n"
 

@@ -1,6 +1,7 @@
 """How a value becomes text of a generated file: every text is quoted for that file's language."""
 
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Mapping
@@ -13,13 +14,23 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _LINE_LENGTH = 100
+_WRAPPED = re.compile(r"(?<=[^\n|])\n *(?=[^\s|#-]|-[^ -])")
+"""Between two lines of a paragraph or of an item: no row of a table, no heading, nothing empty."""
 _TWO_BYTES = 0xFFFF
 """The last letter that JSON escapes as one."""
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
     """Return the text of a template, named without its `.j2`."""
-    return _environment().get_template(f"{template}.j2").render(context)
+    text = _environment().get_template(f"{template}.j2").render(context)
+    return _unwrapped(text) if template.endswith(".md") else text
+
+
+def _unwrapped(text: str) -> str:
+    """Return Markdown in which a paragraph is a line: templates wrap theirs, by what a plan says or not."""
+    parts = text.split("```")
+    parts[::2] = (_WRAPPED.sub(" ", part) for part in parts[::2])
+    return "```".join(parts)
 
 
 @cache

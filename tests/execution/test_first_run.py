@@ -130,8 +130,9 @@ def test_each_line_of_the_readme_works_as_it_is_pasted(job: str, tmp_path: Path)
         python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         python = python if "python -c" in line else pythons()["PATH"]
         path = f"{tmp_path / 'bin'}:{python}"
-        printed[line] = run(readme.parent, "bash", "-c", mine + own, PATH=path).output()
-    run_line, trial = (line for line in printed if "launch.sh" in line)
+        command = mine.partition("  #")[0] + own
+        printed[line] = run(readme.parent, "bash", "-c", command, PATH=path).output()
+    trial, run_line = (line for line in printed if "launch.sh" in line)
     tried = re.search(r"--max_steps (\d+)", trial)
     assert tried is not None
     for line, steps in ((run_line, 3), (trial, int(tried[1]))):

@@ -57,7 +57,7 @@ def train(module: Any, args: argparse.Namespace) -> torch.Tensor:
 def main() -> None:
     """Write the weights from rank 0."""
     module = load(Path(sys.argv[1]))
-    data = {"data": None, "dataset": None, "streaming": False, "workers": 2, "micro_batch_size": 4}
+    data = {"data": None, "dataset": None, "workers": 2, "micro_batch_size": 4}
     numbers = {"weight_decay": 0.0, "beta2": 0.999, "clip": 1e9}
     weight = train(module, argparse.Namespace(cpu=True, **data, **numbers))
     if dist.get_rank() == 0:

@@ -128,7 +128,7 @@ def test_megatron_has_every_argument_that_its_readmes_name(spec: RunSpec) -> Non
 
 def test_the_versions_are_those_of_the_bundles_own_targets() -> None:
     def checked(framework: str) -> list[str]:
-        _, said = files_for(framework)["README.md"].split("## Checked with\n\n")
+        _, said = files_for(framework)["README.md"].split("**Checked with**: ")
         return said.partition(".\n")[0].split(", ")
 
     assert checked("megatron") == [

@@ -267,7 +267,7 @@ def test_a_bundle_was_checked_with_what_its_files_import(
         allow_paths=False,
     )
     readme = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)["README.md"]
-    _, checked = readme.split("## Checked with\n")
+    _, checked = readme.split("**Checked with**: ")
     named = {words.split()[0] for words in checked.strip().split(", ")}
     assert named == {"torch", "transformers", "accelerate", "trl"} | more
 

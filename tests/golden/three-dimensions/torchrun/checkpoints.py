@@ -20,15 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
 from data import read_tokenizer
-from model import (
-    Grid,
-    NextTokenLoss,
-    Shards,
-    assemble,
-    build_schedule,
-    gathered,
-    is_first,
-)
+from model import Grid, NextTokenLoss, Shards, assemble, build_schedule, gathered, is_first
 from settings import CHECKPOINT_BYTES, MODEL, MODEL_BYTES, fail
 
 STATE_OPTIONS = sharded.StateDictOptions(flatten_optimizer_state_dict=True)

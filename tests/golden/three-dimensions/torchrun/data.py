@@ -1,7 +1,6 @@
 """Samples in training order: tokens of files, text packed into sequences, or synthetic tokens."""
 
 import argparse
-import bisect
 import contextlib
 import datetime
 import functools
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import transformers
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from settings import fail, reading
 
@@ -43,19 +42,18 @@ class Samples(Dataset[dict[str, torch.Tensor]]):
         if self.rows is None:
             tokens = torch.randint(self.vocabulary, (self.length,), generator=generator)
         else:
-            tokens = torch.as_tensor(self.row(number)["input_ids"])
+            place = number if self.count else self.place(number)
+            tokens = torch.as_tensor(self.rows[place]["input_ids"])
         labels = tokens.clone()
         labels[0] = -100  # nothing predicts the first
         if self.count and index >= self.count:
             labels = torch.full_like(labels, -100)
         return {"input_ids": tokens, "labels": labels}
 
-    def row(self, number: int) -> Any:
-        """Return a row: of the data in the order of its epoch, else in their own."""
-        if self.count or isinstance(self.rows, Stream):
-            return self.rows[number]
+    def place(self, number: int) -> int:
+        """Return which row is read, in the random order of its epoch."""
         epoch, position = divmod(number, len(self.rows))
-        return self.rows[int(shuffled(len(self.rows), self.seed + epoch)[position])]
+        return int(shuffled(len(self.rows), self.seed + epoch)[position])
 
 
 @functools.lru_cache(maxsize=2)
@@ -64,64 +62,22 @@ def shuffled(length: int, seed: int) -> torch.Tensor:
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))
 
 
-class Tokens:
+class Tokens(ConcatDataset[Any]):
     """Rows of flat files of tokens: .npy, or .bin of uint16 (uint32 for a larger vocabulary)."""
 
     def __init__(self, files: list[Path], vocabulary: int, length: int) -> None:
-        self.files, self.length = files, length
-        self.kind = "uint16" if vocabulary <= 2**16 else "uint32"
-        self.ends = [*itertools.accumulate(len(self.read(file)) // length for file in files)]
+        kind, tables = "uint16" if vocabulary <= 2**16 else "uint32", []
         for file in files:
-            if self.read(file)[:1_000_000].max(initial=0) >= vocabulary:
+            is_numpy = file.suffix == ".npy"
+            table = np.load(file, mmap_mode="r") if is_numpy else np.memmap(file, kind, mode="r")
+            flat = table.reshape(-1)
+            if flat[:1_000_000].max(initial=0) >= vocabulary:
                 fail(f"{file} has tokens beyond the {vocabulary} of the model")
-
-    def read(self, file: Path) -> Any:
-        """Map a file into memory, anew each time: pages that were read can be let go of."""
-        if file.suffix == ".npy":
-            return np.load(file, mmap_mode="r").reshape(-1)
-        return np.memmap(file, self.kind, mode="r")
-
-    def __len__(self) -> int:
-        return self.ends[-1]
+            tables.append(flat[: flat.size // length * length].reshape(-1, length))
+        super().__init__(tables)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        file = bisect.bisect_right(self.ends, row)
-        start = (row - (self.ends[file - 1] if file else 0)) * self.length
-        tokens = self.read(self.files[file])[start : start + self.length]
-        return {"input_ids": tokens.astype("int64")}
-
-
-class Stream:
-    """Rows of a dataset larger than the disk, of which each process reads and tokenizes its part.
-
-    They are the same every time on as many processes, which ask for rising numbers alone. Resuming
-    reads what was read before once more.
-    """
-
-    def __init__(self, texts: Any, args: argparse.Namespace, rank: int, size: int) -> None:
-        from datasets.distributed import split_dataset_by_node
-
-        texts = texts.shuffle(seed=args.seed, buffer_size=10_000)
-        self.texts = packed(args, split_dataset_by_node(texts, rank, size))
-        self.several, self.size, self.given = args.micro_batch_size, size, 0
-        self.rows: Iterator[Any] | None = None
-
-    def read(self) -> Iterator[Any]:
-        """Give the rows of this part of the data, over and over again."""
-        for epoch in itertools.count():
-            self.texts.set_epoch(epoch)
-            row = None
-            for row in self.texts:
-                yield row
-            if row is None:
-                raise ValueError(f"one of {self.size} parts is too little for a single sequence")
-
-    def __getitem__(self, index: int) -> Any:
-        number = index // (self.several * self.size) * self.several + index % self.several
-        self.rows = self.rows or self.read()
-        row = next(itertools.islice(self.rows, number - self.given, None))
-        self.given = number + 1
-        return row
+        return {"input_ids": super().__getitem__(row).astype("int64")}
 
 
 def outlive(worker: int) -> None:
@@ -143,13 +99,12 @@ def batches(
     stride = args.micro_batch_size * size
     firsts = (number * stride + rank * args.micro_batch_size for number in span)
     order: Any = (range(first, first + args.micro_batch_size) for first in firsts)
-    workers = min(args.workers, 1) if args.streaming else args.workers  # a stream has one place
-    is_pinned = device.type == "cuda" and workers > 0
     loader = DataLoader(
         samples,
         batch_sampler=order,
-        num_workers=workers,
-        pin_memory=is_pinned,
+        num_workers=args.workers,
+        multiprocessing_context="fork" if args.workers else None,  # mapped files stay mapped
+        pin_memory=device.type == "cuda" and args.workers > 0,
         worker_init_fn=outlive,
         generator=torch.Generator(),  # dropout's stays as it is
     )
@@ -165,8 +120,6 @@ def usable(what: Any) -> Iterator[None]:
 
     try:
         yield
-    except StopIteration:
-        fail(f"{what} has no rows")
     except (OSError, RuntimeError, ValueError, DatasetGenerationError) as error:
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
         said = str(cause or error).strip().splitlines()[-1].removeprefix("ValueError: ")
@@ -177,11 +130,11 @@ def load(args: argparse.Namespace, path: Path | None, split: str, vocabulary: in
     """Return the rows of local files, or of a split of the Hub's dataset."""
     from datasets import load_dataset
 
-    options: dict[str, Any] = {"streaming": args.streaming}
+    files = None
     name, _, config = (args.dataset or "").partition(":")
     if path:
-        files = [path] if path.is_file() else sorted(path.rglob("*"))
-        kinds = {file: KINDS[end] for file in files for end in file.suffixes if end in KINDS}
+        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        kinds = {file: KINDS[end] for file in found for end in file.suffixes if end in KINDS}
         if len(set(kinds.values())) != 1:
             fail(f"{path}: no files of one kind, which is one of {', '.join(KINDS)}")
         if not any(file.stat().st_size for file in kinds):
@@ -190,13 +143,13 @@ def load(args: argparse.Namespace, path: Path | None, split: str, vocabulary: in
         if name == "tokens":
             with usable(path):
                 return Tokens([*kinds], vocabulary, args.length)
-        options["data_files"] = [*map(str, kinds)]
+        files = [*map(str, kinds)]
     with usable(path or args.dataset):
-        return load_dataset(name, config or None, split=split, **options)
+        return load_dataset(name, config or None, split=split, data_files=files)
 
 
 def packed(args: argparse.Namespace, texts: Any) -> Any:
-    """Return rows of --length tokens, one text after the other; cached unless they are streamed."""
+    """Return rows of --length tokens, one text after the other; they are cached."""
     if isinstance(texts, Tokens):
         return texts
     tokenizer, column = read_tokenizer(args), args.text_column
@@ -211,28 +164,23 @@ def packed(args: argparse.Namespace, texts: Any) -> Any:
         starts = range(0, len(stream) - args.length + 1, args.length)
         return {"input_ids": [stream[start : start + args.length] for start in starts]}
 
-    with usable(args.data or args.dataset):
-        columns = texts.column_names or [*next(iter(texts))]
+    columns = texts.column_names
     if column not in columns:
         fail(f"the data has no column named {column}, but {', '.join(columns)}: see --text-column")
-    options = {"batched": True, "with_indices": True, "remove_columns": columns}
-    if args.streaming:
-        return texts.map(pack, **options)
-    processes = args.num_proc if args.num_proc > 1 else None
+    options = {"batched": True, "batch_size": 10_000, "with_indices": True}
+    options |= {"remove_columns": columns, "num_proc": args.num_proc or None}
     with usable(args.data or args.dataset):
-        return texts.map(pack, batch_size=10_000, num_proc=processes, **options)
+        return texts.map(pack, **options)
 
 
 def hold_out(args: argparse.Namespace, texts: Any, vocabulary: int) -> tuple[Any, Any]:
     """Return what to train on, and what to evaluate on, if anything."""
     if not args.eval_every:
         return texts, None
-    if args.eval_split and not args.dataset:
-        fail("--eval-split is one of a --dataset: --eval-data names files")
-    if args.eval_data or args.eval_split:
-        return texts, load(args, args.eval_data, args.eval_split, vocabulary)
-    if args.streaming or isinstance(texts, Tokens):
-        fail("no share is held out of a stream or of tokens: name --eval-data or --eval-split")
+    if args.eval_data:
+        return texts, load(args, args.eval_data, "train", vocabulary)
+    if isinstance(texts, Tokens):
+        fail("no share is held out of files of tokens: --eval-data names what to evaluate on")
     if len(texts) < 2 or not 0 < args.eval_share < 1:
         fail(f"no share of {args.eval_share} can be held out of {len(texts)} rows")
     parts = texts.train_test_split(args.eval_share, shuffle=False)
@@ -263,25 +211,19 @@ def read_samples(
         return samples, held_out if args.eval_every else None
     with first_on_node():
         texts, others = hold_out(args, load(args, args.data, args.split, vocabulary), vocabulary)
-        texts = Stream(texts, args, *share) if args.streaming else packed(args, texts)
-        others = None if others is None else packed(args, others)
-    if args.streaming:
-        samples = Samples(texts, vocabulary, args)
-    elif len(texts) == 0:
+        texts, others = packed(args, texts), None if others is None else packed(args, others)
+    if len(texts) == 0:
         fail(f"the text is too short for one sequence of {args.length} tokens")
-    else:
-        samples = Samples(texts, vocabulary, args)
-        args.steps = math.ceil(args.epochs * len(texts) / args.batch_size) or args.steps
-        if os.environ.get("RANK", "0") == "0":
-            epochs = args.steps * args.batch_size / len(texts)
-            print(f"{len(texts):,} samples, read {epochs:,.2f} times in all", flush=True)
+    args.steps = math.ceil(args.epochs * len(texts) / args.batch_size) or args.steps
+    if os.environ.get("RANK", "0") == "0":
+        epochs = args.steps * args.batch_size / len(texts)
+        print(f"{len(texts):,} samples, read {epochs:,.2f} times in all", flush=True)
+    samples = Samples(texts, vocabulary, args)
     if others is None:
         return samples, None
-    with usable(args.eval_data or args.data or args.dataset):
-        few = [row for row, _ in zip(others, range(args.eval_samples), strict=False)]
-    if not few:
+    if len(others) == 0:
         fail("there is nothing to evaluate on")
-    return samples, Samples(few, vocabulary, args, len(few))
+    return samples, Samples(others, vocabulary, args, len(others))
 
 
 def read_tokenizer(args: argparse.Namespace) -> Any:

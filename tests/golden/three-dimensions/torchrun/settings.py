@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import importlib.metadata
 import importlib.util
 import os
 import time
@@ -24,10 +23,6 @@ FLOPS_PER_TOKEN = 224_133_120  # forward and backward
 PEAK_FLOPS_PER_SECOND = 989_000_000_000_000  # of one GPU
 EXPECTED_TOKENS_PER_SECOND = 36_601  # of one GPU
 EXPECTED_PEAK_GIB = 3.01
-TRIED = {  # packages, and the oldest and newest release that ran this script
-    "torch": ("2.13.0", "2.13.0"),
-    "transformers": ("5.4.0", "5.23.0"),
-}
 CHECKPOINT_BYTES = 619_812_864  # of the plan's model, at the most
 MODEL_BYTES = 206_604_288
 TENSOR_PARALLEL_SIZE = 2
@@ -56,22 +51,6 @@ def reading(name: str) -> Iterator[None]:
         fail(f"{name} cannot be read: {said}{access}")
 
 
-def check_versions() -> None:
-    """Refuse packages older than ran this script; say which others it was not tried with."""
-    for name, (oldest, newest) in TRIED.items():
-        installed = importlib.metadata.version(name)
-        here, first, last = (
-            [int(number) for number in version.split(".")[:2]]
-            for version in (installed, oldest, newest)
-        )
-        if here < first and name != "torch":
-            cure = "pip install -r requirements.txt"
-            fail(f"{name} {installed} is older than {oldest}, the oldest tried: {cure}")
-        if not first <= here <= last and os.environ.get("RANK", "0") == "0":
-            span = newest if oldest == newest else f"{oldest} to {newest}"
-            print(f"{name} {installed} was not tried with this script, {span} was", flush=True)
-
-
 def parse_arguments(about: str | None = None) -> argparse.Namespace:
     """Read the command line; the defaults are the plan's."""
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
@@ -87,16 +66,13 @@ def parse_arguments(about: str | None = None) -> argparse.Namespace:
     data.add_argument("--dataset", help="Hub dataset, NAME[:CONFIG]")
     add("--text-column", default="text")
     add("--tokenizer", help="default: the model's")
-    add("--num-proc", type=int, default=1, help="processes of a node that tokenize")
+    add("--num-proc", type=int, default=0, help="further processes of a node that tokenize")
     add("--workers", type=int, default=2, help="processes that read ahead, for each GPU")
-    add("--streaming", action="store_true", help="read the data in training, not to disk before it")
     add("--split", default="train", help="the Hub dataset's split to train on")
     add("--eval-every", type=int, default=0, help="steps between evaluations; 0: none")
     held_out = parser.add_mutually_exclusive_group()
     held_out.add_argument("--eval-data", type=Path, help="what to evaluate on, like --data")
-    held_out.add_argument("--eval-split", help="the Hub dataset's split to evaluate on")
     held_out.add_argument("--eval-share", type=float, default=0.01, help="else, of the data")
-    add("--eval-samples", type=int, default=1000, help="evaluate on no more than that")
     add("--length", type=int, default=SEQUENCE_LENGTH, help="tokens of a sequence")
     add("--batch-size", type=int, default=GLOBAL_BATCH_SIZE, help="sequences per optimizer step")
     add("--micro-batch-size", type=int, default=MICRO_BATCH_SIZE, help="sequences in one pass")
@@ -133,7 +109,7 @@ def parse_arguments(about: str | None = None) -> argparse.Namespace:
 
 def check(args: argparse.Namespace) -> None:
     """Refuse what would end the run later on."""
-    counts = ("steps", "length", "batch_size", "micro_batch_size", "num_proc", "eval_samples")
+    counts = ("steps", "length", "batch_size", "micro_batch_size")
     for name, value in vars(args).items():
         if isinstance(value, int | float) and not value >= (1 if name in counts else 0):
             fail(f"--{name.replace('_', '-')} {value} is too small")
@@ -142,12 +118,12 @@ def check(args: argparse.Namespace) -> None:
     for package in ("tensorboard", "wandb"):
         if vars(args)[package] and not importlib.util.find_spec(package):
             fail(f"--{package} needs its package: pip install {package}")
-    if args.epochs and (args.streaming or not (args.data or args.dataset)):
-        fail("--epochs counts the rows of --data or --dataset, which are not streamed")
+    if args.epochs and not (args.data or args.dataset):
+        fail("--epochs counts the rows of --data or --dataset")
     for path in (args.data, args.eval_data):
         if path and not path.exists():
             fail(f"there is no {path}: paths are relative to the folder of launch.sh")
     if args.log and (args.log.is_dir() or not args.log.absolute().parent.is_dir()):
         fail(f"--log {args.log} is no file of a folder that is there")
-    if (args.eval_data or args.eval_split) and not args.eval_every:
+    if args.eval_data and not args.eval_every:
         fail("nothing is evaluated without --eval-every N")

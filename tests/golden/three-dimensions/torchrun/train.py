@@ -51,7 +51,6 @@ from settings import (
     SEQUENCE_LENGTH,
     TENSOR_PARALLEL_SIZE,
     WORLD_SIZE,
-    check_versions,
     fail,
     parse_arguments,
 )
@@ -363,7 +362,6 @@ def train(args: argparse.Namespace, device: torch.device) -> int:
 
 def main() -> None:
     """Train; what is foreseen ends the run with one line, other errors are left uncaught."""
-    check_versions()
     args = parse_arguments(__doc__)
     try:
         status = train(args, join(args))

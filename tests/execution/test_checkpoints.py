@@ -193,7 +193,7 @@ def test_a_divided_model_is_saved_in_files_that_transformers_loads(
 ) -> None:
     target, architecture, spec, environment = SHARDED[case]
     write(tmp_path, spec, target)
-    edit(tmp_path, target, "SHARD_BYTES = 5 * 10**9", "SHARD_BYTES = 20_000")
+    edit(tmp_path, target, '"max_shard_size": "5GB"', '"max_shard_size": "20KB"')
     command = ("bash", f"{target}/launch.sh", "--no-dropout", *beginning(spec, tmp_path))
     done = start(tmp_path, *command, **environment).finish()
     found = names(tmp_path / "model")
@@ -326,7 +326,8 @@ def test_settings_of_generation_that_fail_their_check_cost_no_weights(
     model.generation_config.temperature = 0.5  # without do_sample
     folder.mkdir()
     script.join(argparse.Namespace(cpu=True))
-    (script.save_whole if stage else script.save_undivided)(model, folder, torch.float32)
+    weights = script.whole_weights(model, torch.float32, keeps=True)
+    script.save_weights(model, weights, folder, torch.float32)
     dist.destroy_process_group()
     loaded = transformers.AutoModelForCausalLM.from_pretrained(folder)
     assert distance(dict(model.named_parameters()), dict(loaded.named_parameters())) == 0

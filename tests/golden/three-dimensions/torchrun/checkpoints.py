@@ -20,7 +20,15 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
 from data import read_tokenizer
-from model import Grid, NextTokenLoss, Shards, assemble, build_schedule, gathered, is_first
+from model import (
+    Grid,
+    NextTokenLoss,
+    assemble,
+    build_schedule,
+    is_first,
+    save_weights,
+    whole_weights,
+)
 from settings import CHECKPOINT_BYTES, MODEL, MODEL_BYTES, fail
 
 STATE_OPTIONS = sharded.StateDictOptions(flatten_optimizer_state_dict=True)
@@ -241,16 +249,13 @@ class Training:
         self.step = int(state["step"])
 
     def save_model(self, args: argparse.Namespace, folder: Path) -> None:
-        """Write the whole weights as safetensors; of each stage one process does."""
+        """Write the whole weights as safetensors from rank 0."""
         _, *others = self.grid.mesh.get_coordinate()
-        is_writer = not any(others)
+        keeps = not any(others)  # of each stage one process
         with written(folder, is_checkpoint=False) as partial:
             dtype = getattr(torch, args.save_dtype)
-            shards = Shards(partial, self.model, dtype, is_writer=is_writer)
-            parts = self.model.state_dict()
-            for name, part in parts.items():
-                shards.add(name, gathered(part))
-            shards.close()
+            weights = whole_weights(self.model, dtype, keeps=keeps)
+            save_weights(self.model, weights, partial, dtype)
             save_tokenizer(args, partial)
 
 

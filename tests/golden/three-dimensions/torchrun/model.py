@@ -1,9 +1,7 @@
 """The model: how it is built or loaded, divided, and saved as safetensors."""
 
 import argparse
-import contextlib
 import itertools
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import transformers
-from safetensors.torch import save_file
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import Schedule1F1B
@@ -271,76 +268,56 @@ def build_schedule(
     return Schedule1F1B(pieces[0], micro_batches, loss)
 
 
-SHARD_BYTES = 5 * 10**9  # of a file of weights
-
-
-class Shards:
-    """Files of whole weights, as transformers reads them; one at a time is in host memory."""
-
-    def __init__(self, folder: Path, model: Any, dtype: torch.dtype, *, is_writer: bool) -> None:
-        self.folder, self.model, self.dtype, self.is_writer = folder, model, dtype, is_writer
-        self.weights: dict[str, torch.Tensor] = {}
-        self.files: list[tuple[str, list[str], int]] = []
-        self.error: Exception | None = None
-
-    def add(self, name: str, weight: torch.Tensor) -> None:
-        """Take a weight; only writers keep it, until they have failed."""
-        if not self.is_writer or self.error:
-            return
-        held = sum(each.nbytes for each in self.weights.values())
-        if self.weights and held + weight.nbytes > SHARD_BYTES:
-            self.flush()
-        dtype = self.dtype if weight.is_floating_point() else weight.dtype
-        self.weights[name] = weight.detach().to("cpu", dtype).contiguous()
-
-    def flush(self) -> None:
-        """Write what is held, under the names that checkpoints of this model have."""
-        from transformers.core_model_loading import revert_weight_conversion
-
-        weights = revert_weight_conversion(self.model, self.weights)
-        weights = {name: weight.contiguous() for name, weight in weights.items()}
-        file = f"rank-{dist.get_rank()}-{len(self.files)}.safetensors"
-        try:
-            save_file(weights, self.folder / file, metadata={"format": "pt"})
-        except Exception as error:  # raised later: the others wait for this process's next weight
-            self.error = error
-        self.files.append((file, [*weights], sum(weight.nbytes for weight in weights.values())))
-        self.weights = {}
-
-    def close(self) -> None:
-        """Give the files their names, and write the index and the configuration: all call this."""
-        if self.weights:
-            self.flush()
-        everyone: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everyone, self.files)
-        if self.error:
-            raise self.error
-        if not is_first():
-            return
-        files = [file for each in everyone for file in each]
-        places = {}
-        for number, (file, names, _) in enumerate(files, start=1):
-            suffix = f"-{number:05}-of-{len(files):05}" if len(files) > 1 else ""
-            (self.folder / file).rename(self.folder / f"model{suffix}.safetensors")
-            places |= dict.fromkeys(names, f"model{suffix}.safetensors")
-        if len(files) > 1:
-            index = {"metadata": {"total_size": sum(size for *_, size in files)}}
-            text = json.dumps(index | {"weight_map": places}, indent=2)
-            (self.folder / "model.safetensors.index.json").write_text(text)
-        config = self.model.config
-        config.architectures = [type(self.model).__name__.removeprefix("FSDP")]
-        config.dtype = self.dtype
-        config.save_pretrained(self.folder)
-        if self.model.can_generate():
-            with contextlib.suppress(ValueError):  # some that are published fail their own check
-                self.model.generation_config.save_pretrained(self.folder)
-
-
 def gathered(part: torch.Tensor) -> torch.Tensor:
     """Return a weight, put together where it is divided: all processes that share it call this."""
     if isinstance(part, DTensor):  # it may wait in host memory
         return part.detach().to(part.device_mesh.device_type).full_tensor()
     return part.detach()
+
+
+def whole_weights(model: Any, dtype: torch.dtype, *, keeps: bool) -> dict[str, torch.Tensor]:
+    """Return the weights, in the host memory of a process that keeps them: all call this."""
+    weights, seen = {}, set()
+    for name, part in model.state_dict(keep_vars=True).items():
+        if id(part) in seen:
+            continue  # a saved model holds tied weights once
+        seen.add(id(part))
+        whole = gathered(part)
+        if keeps:
+            weights[name] = whole.to("cpu", dtype if whole.is_floating_point() else whole.dtype)
+    return weights
+
+
+def send_to_first(weights: dict[str, torch.Tensor]) -> None:
+    """Send rank 0 the weights that other processes keep, one after the other: all call this."""
+    group = dist.new_group(backend="gloo")
+    everyone: list[Any] = [None] * dist.get_world_size()
+    own = [(name, weight.shape, weight.dtype) for name, weight in weights.items()]
+    dist.all_gather_object(everyone, own, group=group)
+    for rank, theirs in enumerate(everyone[1:], start=1):
+        for name, shape, dtype in theirs:
+            if dist.get_rank() == rank:
+                dist.send(weights[name].contiguous(), 0, group)
+            elif is_first():
+                weights[name] = torch.empty(shape, dtype=dtype)
+                dist.recv(weights[name], rank, group)
+
+
+def save_weights(
+    model: Any, weights: dict[str, torch.Tensor], folder: Path, dtype: torch.dtype
+) -> None:
+    """Write whole weights as transformers reads them, from rank 0: all call this."""
+    send_to_first(weights)
+    if not is_first():
+        return
+    options = {"state_dict": weights, "max_shard_size": "5GB"}
+    try:
+        model.save_pretrained(folder, **options)
+    except ValueError:  # some published settings of generation fail their own check
+        model.generation_config = transformers.GenerationConfig()
+        model.save_pretrained(folder, **options)
+    model.config.dtype = dtype
+    model.config.save_pretrained(folder)
 
 
 def is_first() -> bool:

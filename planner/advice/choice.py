@@ -386,12 +386,10 @@ def best_of(
     stacks: Iterable[Job],
     pinned: PinnedFields,
     objective: str = "time",
-    *,
-    written_alone: bool = False,
 ) -> Contender | None:
     """Return the contender that would be taken of some stacks; None where the job fits in none."""
     try:
-        found = list(contenders(list(stacks), pinned, objective, written_alone=written_alone))
+        found = list(contenders(list(stacks), pinned, objective))
     except InvalidInputError:
         return None
     return best_of_found(found, objective) if found else None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from planner.advice.choice import Contender, best_of
+from planner.advice.choice import Contender, best_of_found, contenders
 from planner.advice.rules.base import (
     HALF,
     HALF_OF_EACH,
@@ -14,16 +14,18 @@ from planner.advice.rules.base import (
     Situation,
 )
 from planner.advice.rules.communication import WORTH_A_NODE
+from planner.core.errors import InvalidInputError
 from planner.domain.job import Job
 from planner.search.candidate import Candidate
 from planner.search.largest_that_fits import with_gpus
+from planner.search.search import TIE
 from planner.step_time.compute import training_flops_per_token
 from planner.targets import launch
 
 _MOST_UTILISATION = 0.8
 """Of a GPU's peak: no published run is above it."""
-_MUCH_LONGER = 1.3
-"""Times a step, from which on no other stack makes it as short as on all GPUs."""
+_OTHER_STACK = 1.085
+"""Times as fast as the choice's own stack that another one is on fewer GPUs, at the most."""
 
 
 def on_fewer_gpus(stacks: Sequence[Job], situation: Situation) -> dict[str, Candidate]:
@@ -34,26 +36,55 @@ def on_fewer_gpus(stacks: Sequence[Job], situation: Situation) -> dict[str, Cand
         situation: of the choice on all of them.
     """
     found = {}
-    is_written = bool(launch(situation.job, situation.candidate.strategy).targets)
-    for name, job in smaller_jobs(stacks[0]).items():
-        is_open = _least_seconds(job) <= WORTH_A_NODE * _seconds(situation)
-        if not is_open and name not in {ONE_GPU, ONE_NODE}:
-            continue
+    for name in smaller_jobs(stacks[0]):
+        smaller = [smaller_jobs(each)[name] for each in stacks]
+        longest = _worth_saying(name) * _seconds(situation)
+        is_open = _least_seconds(smaller[0]) <= longest
         # What one GPU takes is told of short runs too, and one node among the trade-offs, however much longer a step.
-        best = best_of([smaller_jobs(situation.job)[name]], {}, written_alone=is_written)
-        if is_open and not (best and _is_much_longer(best, situation)):
-            smaller = (smaller_jobs(each)[name] for each in stacks)
-            best = best_of(smaller, {}, written_alone=is_written)
-        if best is not None:
-            found[name] = best.candidate
+        if is_open or name in {ONE_GPU, ONE_NODE}:
+            own = next(at for at, each in enumerate(stacks) if each is situation.job)
+            is_written = bool(launch(situation.job, situation.candidate.strategy).targets)
+            best = _best(smaller, own, longest if is_open else 0.0, is_written=is_written)
+            if best is not None:
+                found[name] = best.candidate
     return found
 
 
-def _is_much_longer(best: Contender, situation: Situation) -> bool:
-    """Return whether a step is so long that no other stack makes it as short, where memory is no matter."""
+def _best(
+    smaller: Sequence[Job], own: int, longest: float, *, is_written: bool
+) -> Contender | None:
+    """Return the choice on fewer GPUs; of all stacks, where another than the choice's own may be short enough.
+
+    Args:
+        smaller: the job on them, in each stack.
+        own: which of them is that of the choice on all.
+        longest: seconds of a step that are short enough.
+        is_written: whether what has no files is left out in the first stack too.
+    """
+
+    def searched(at: int) -> list[Contender]:
+        return list(contenders([smaller[at]], {}, written_alone=is_written or at > 0))
+
+    try:
+        found = {own: searched(own)}
+        if longest and not any(_is_too_long(each, longest) for each in found[own]):
+            found |= {at: searched(at) for at in range(len(smaller)) if at != own}
+    except InvalidInputError:
+        return None
+    able = [each for at in sorted(found) for each in found[at]]
+    return best_of_found(able, "time") if able else None
+
+
+def _worth_saying(name: str) -> float:
+    """Return how much longer a step may take to be of interest: half of the GPUs must be as fast as all."""
+    return TIE if name in {HALF, HALF_OF_EACH} else WORTH_A_NODE
+
+
+def _is_too_long(best: Contender, longest: float) -> bool:
+    """Return whether no other stack makes a step short enough, where memory is no matter."""
     own = best.candidate
     has_memory = own.is_comfortable and not own.strategy.offloads_optimizer
-    return has_memory and float(own.step_time.step_seconds) > _MUCH_LONGER * _seconds(situation)
+    return has_memory and float(own.step_time.step_seconds) > _OTHER_STACK * longest
 
 
 def _seconds(situation: Situation) -> float:

@@ -116,7 +116,7 @@ def judge_configurations(
             name=rule.name,
             level=fault.level or rule.severity,
             message=one_line(fault.message),
-            hint=one_line(fault.hint),
+            hint=one_line(fault.advice),
             line=fault.at.line,
             file=fault.at.file,
         )

@@ -53,6 +53,12 @@ def test_nothing_is_found_on_a_right_setup(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", cases("wrong.toml"))
+def test_what_to_write_says_where_it_goes(case: dict[str, Any]) -> None:
+    advice = [fault.advice for _, fault in faults(setup_of(case, case["files"])) if fault.hint]
+    assert [each for each in advice if len(each.split()) == 1 and each[0] not in "-?"] == []
+
+
+@pytest.mark.parametrize("case", cases("wrong.toml"))
 def test_an_edit_mends_its_fault_and_makes_no_other(case: dict[str, Any]) -> None:
     wrong = faults(setup_of(case, case["files"]))
     before = [rule.code for rule, _ in wrong]

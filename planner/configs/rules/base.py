@@ -1,5 +1,6 @@
 """What a rule of configurations is, and what it finds."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -7,6 +8,7 @@ from typing import Literal, TypeAlias
 from planner.configs.found import Setting, Setup
 from planner.core.frozen import frozen
 
+_ALONE = re.compile(r"[\w.+-]+")
 Severity: TypeAlias = Literal["error", "warning"]
 """error: it does not run, or does not do what the file says; warning: it runs, and will hurt."""
 
@@ -31,6 +33,14 @@ class Fault:
     edit: Edit | None = None
     level: Severity | None = None
     """Where it is not the rule's: what is wrong of some releases alone, or may be meant, is a warning."""
+
+    @property
+    def advice(self) -> str:
+        """Return the hint as what to write: a value alone does not say where it goes."""
+        if not _ALONE.fullmatch(self.hint):
+            return self.hint
+        is_value = self.edit is not None and self.edit.action == "set"
+        return f"{self.at.name if is_value or self.hint.isdigit() else 'use'} {self.hint}"
 
 
 ERROR: Severity = "error"

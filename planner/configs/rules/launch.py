@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.catalog.configs import launchers
 from planner.configs.found import ACCELERATE, LAUNCH, TRAINER, Found, Setting, Setup
@@ -51,7 +52,13 @@ def processes_are_not_the_gpus(setup: Setup) -> Iterator[Fault]:
         if started is None or setting is None or started == gpus or shown_gpus(launch):
             continue
         right = gpus if launcher == "accelerate" else per_node
-        yield _not_the_gpus(setting, started, gpus, right)
+        if setting.whole != right:
+            yield _not_the_gpus(setting, started, gpus, right)
+            continue
+        flag, nodes = "num_nodes" if launcher == "deepspeed" else "nnodes", setup.cluster.nodes
+        fault = _not_the_gpus(launch.get(flag) or setting, started, gpus, nodes)
+        is_said = launch.get(flag) is not None
+        yield replace(fault, hint=f"--{flag} {nodes}", edit=fault.edit if is_said else None)
     for config in setup.of(ACCELERATE):
         setting = config.get("num_processes")
         is_overruled = any(
@@ -71,12 +78,11 @@ def _count_shown(launch: Found) -> int:
 
 def _not_the_gpus(setting: Setting, started: int, gpus: int, right: int) -> Fault:
     words = "process is" if started == 1 else "processes are"
-    is_right = setting.whole == right
     return Fault(
         at=setting,
         message=f"{started} {words} started for {format_gpus(gpus)}",
-        hint=f"{right}" if not is_right else "see the number of nodes",
-        edit=None if is_right else set_to(setting, str(right)),
+        hint=f"{right}",
+        edit=set_to(setting, str(right)),
     )
 
 
@@ -85,10 +91,11 @@ def processes_do_not_divide(setup: Setup) -> Iterator[Fault]:
     for found in setup.of(ACCELERATE, LAUNCH):
         nodes, setting = found.whole("num_machines"), found.get("num_processes")
         if nodes and nodes > 1 and setting is not None and (setting.whole or nodes) % nodes:
+            on_each = -(-(setting.whole or nodes) // nodes)
             yield Fault(
                 at=setting,
                 message=f"num_processes {setting.whole} is no multiple of {nodes} machines",
-                hint="it counts all nodes",
+                hint=f"num_processes counts the GPUs of all nodes: {on_each * nodes} are {on_each} on each",
             )
 
 

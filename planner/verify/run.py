@@ -1,6 +1,7 @@
 """A folder of launch files -> what its run prints, and the records that it logs."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,8 @@ TARGETS = ("torchrun", "deepspeed", "trainer")
 """Folders whose train.py can be run for so many steps, on CPUs too, and logs them."""
 LAST = 3
 """Lines of a run that failed which are shown."""
+_OWN = re.compile(r"(?:step |starting from |\{)")
+"""How the lines begin that a script prints of its steps: others are the libraries'."""
 _OUT_OF_MEMORY = "out of memory"
 _RECORDS = "log.jsonl"
 
@@ -49,7 +52,7 @@ def run_bundle(
         length: steps, and the most seconds.
         target: folder of the launch.sh; the first that there is.
         on_cpus: whether to train on CPUs.
-        show: what each line of the run is handed to as it comes.
+        show: what each line of its steps is handed to as it comes, and all others where it fails.
 
     Raises:
         InvalidInputError: there are no such files, the plan is for several nodes, or the run fails.
@@ -128,7 +131,10 @@ def _started(
     show: Callable[[str], None],
     limit_seconds: float | None,
 ) -> list[str]:
-    """Run a command to its end and return its lines; one that ran out of memory has a log as well."""
+    """Run a command to its end and return its lines; one that ran out of memory has a log as well.
+
+    What libraries print is shown of a run that failed alone.
+    """
     lines: list[str] = []
     with (
         subprocess.Popen(
@@ -144,9 +150,13 @@ def _started(
     ):
         for line in process.stdout or ():
             lines.append(line)
-            show(line.rstrip("\n"))
+            if _OWN.match(line):
+                show(line.rstrip("\n"))
     text = "".join(lines)
     if process.returncode and _OUT_OF_MEMORY not in text.lower():
+        for line in lines:
+            if not _OWN.match(line):
+                show(line.rstrip("\n"))
         last = " / ".join(shown(line) for line in lines[-LAST:] if line.strip())
         raise InvalidInputError(
             f"the run ended with exit status {process.returncode}: {last}",

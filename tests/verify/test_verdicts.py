@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -366,3 +367,19 @@ def test_what_is_far_from_its_plan_is_remarked_on(tmp_path: Path, plan: dict[str
     ran_out = verify(tmp_path, log, plan).output
     assert "not in the log" not in ran_out
     assert "allocated before" in ran_out
+
+
+NOISE = "W1128 torch/distributed/run.py:803] Setting OMP_NUM_THREADS"
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_what_libraries_print_is_shown_of_a_run_that_fails_alone(
+    tmp_path: Path, plan: dict[str, Any], status: int
+) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "torchrun").mkdir()
+    log = shlex.quote(f"{NOISE}\n{log_samples.script()}")
+    (tmp_path / "torchrun" / "launch.sh").write_text(f"printf '%s\\n' {log}\nexit {status}\n")
+    said = CliRunner().invoke(cli, ["verify", str(tmp_path)]).output
+    assert "\nstep 2/" in said
+    assert (NOISE in said) is bool(status)

@@ -109,7 +109,7 @@ def batch_plan(wish: BatchWish, published: TunedRate | None = None) -> BatchPlan
         raise InvalidInputError("epochs and a learning rate are finite numbers", field="--epochs")
     if wish.from_batch is not None and wish.learning_rate is None:
         raise InvalidInputError(
-            "a batch that a rate was tuned with, without the rate",
+            "the batch that a learning rate was tuned with is given, and the rate is not",
             hint="add --learning-rate",
             field="--from-batch",
         )

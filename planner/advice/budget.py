@@ -268,12 +268,12 @@ def _no_option(
         hint = f"more that were tried are not in time either ({took}): {_LATER}"
     if not found.fitting:
         return NothingFitsError(
-            f"{stacks[0].model.name} fits on no number of GPUs up to {most_gpus:,}{left}",
+            f"{stacks[0].model.name} does not fit on any number of GPUs up to {most_gpus:,}{left}",
             hint=hint,
             field="cluster",
         )
     return NothingFitsError(
-        f"no number of GPUs up to {most_gpus:,} is through in {format_duration(deadline_seconds or 0)}:"
+        f"no number of GPUs up to {most_gpus:,} finishes in {format_duration(deadline_seconds or 0)}:"
         f" the fastest takes {format_duration(fastest)}{left}",
         hint=hint if more else f"no larger number that was tried can run it: {_LATER}",
         field="cluster",

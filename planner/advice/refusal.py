@@ -85,7 +85,7 @@ def no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
     if not broken:
         named = ", ".join(f"{name}={value}" for name, value in pinned.items())
         return InvalidInputError(
-            f"no layout meets the wish: {named}",
+            f"no layout has {named}",
             hint="leave one of them out; --why NAME=VALUE says what a value meets",
             field="strategy",
         )

@@ -72,7 +72,7 @@ def compare_replicas(job: Job, layout: Layout) -> Replicas:
     gpus = job.cluster.world_size
     if gpus == 1 or layout.data_parallel_replicate_size != gpus or layout.zero_stage:
         raise InvalidInputError(
-            "whole replicas are compared, one on each of several GPUs",
+            "replicas needs two GPUs or more, with a whole replica on each",
             hint="--gpus 2 or more, and no strategy but ddp",
             field="strategy",
         )

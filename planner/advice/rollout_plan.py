@@ -203,7 +203,7 @@ def _engine(
     if said and said > left:
         raise _refused(
             "vllm_gpu_memory_utilization",
-            f"vLLM is to have {said:.0%} of each GPU, and training leaves {left:.0%}",
+            f"vLLM asks for {said:.0%} of each GPU, and training leaves {left:.0%}",
             f"--vllm-gpu-memory-utilization {max(_ROUND, left // _ROUND * _ROUND):.2f}"
             f"{'' if mode == 'server' else ', or --vllm-mode server'}",
         )
@@ -282,7 +282,7 @@ def _check(job: Job, asked: Rollout) -> None:
     if gpus and cluster.nodes > 1 and gpus != node:
         raise _refused(
             "generation_gpus",
-            f"of {cluster.nodes} nodes one generates, with all of its {node} GPUs, not {gpus}",
+            f"with {cluster.nodes} nodes, generation takes one whole node of {node} GPUs, not {gpus}",
             f"--generation-gpus {node}",
         )
     if gpus and cluster.world_size == 1:
@@ -292,7 +292,7 @@ def _check(job: Job, asked: Rollout) -> None:
     if gpus and gpus >= cluster.world_size:
         raise _refused(
             "generation_gpus",
-            f"{gpus} GPUs are to generate, and there are {cluster.world_size} with those that train",
+            f"{gpus} GPUs for generation leave none to train: there are {cluster.world_size}",
             f"--generation-gpus {max(1, cluster.world_size // 2)}",
         )
     size = asked.vllm_tensor_parallel_size

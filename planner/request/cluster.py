@@ -338,7 +338,7 @@ def _links_inside(
         return topology_given, None
     if topology_given:
         remarks.notes.append(
-            f"how {len(topology_given.missing_pairs)} pairs of GPUs are joined was not in the topology,"
+            f"the topology does not say how {len(topology_given.missing_pairs)} pairs of GPUs are joined,"
             f" so the links are those that {gpu.name} has as a rule"
         )
     if link is not None and wanted.peer_to_peer is not None and not _is_slot(link):

@@ -22,7 +22,7 @@ def check_fp8_recipe(name: str | None, precision: str, framework: Framework, gpu
         return
     if precision != "fp8":
         raise InvalidInputError(
-            f"{name} scales are of matmuls in fp8, and the precision is {precision}",
+            f"fp8 recipe {name} needs precision fp8, and the precision is {precision}",
             hint="--precision fp8, or no --fp8-recipe",
             field=_FIELD,
         )
@@ -35,7 +35,7 @@ def check_fp8_recipe(name: str | None, precision: str, framework: Framework, gpu
         )
     if not has_recipe(gpu, known[name]):
         raise InvalidInputError(
-            f"{gpu.name} does not multiply in fp8 with {name} scales",
+            f"{gpu.name} has no fp8 matmuls with {name} scales",
             hint=_instead(gpu, name, known),
             field=_FIELD,
         )

@@ -165,7 +165,7 @@ def check_experts(model: Model, *, dispatch: str, is_overlapped: bool) -> None:
     ):
         if is_said and not model.has_experts:
             raise InvalidInputError(
-                f"{name} is of mixtures of experts, and {model.name} is none",
+                f"{name} is for mixtures of experts, and {model.name} is dense",
                 hint="leave it out",
                 field=f"recipe.{name}",
             )

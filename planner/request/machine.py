@@ -128,6 +128,4 @@ def _other_framework(machine: "Machine", framework: Framework) -> tuple[str, ...
     if not names or framework.name in names:
         return ()
     known = ", ".join(sorted(names))[:80]
-    return (
-        f"the machine's runs were of {known}: how far they hold for {framework.name} is not known",
-    )
+    return (f"the machine was measured with {known}, and may not hold for {framework.name}",)

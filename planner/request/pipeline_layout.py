@@ -32,7 +32,7 @@ def dealt(wanted: StrategyRequest | None, framework: Framework, model: Model) ->
     stages, chunks = wanted.pipeline_parallel_size, wanted.virtual_pipeline_size
     if stages == 1:
         raise InvalidInputError(
-            "a pipeline_layout is of a pipeline, and pipeline_parallel_size is 1",
+            "pipeline_layout needs a pipeline, and pipeline_parallel_size is 1",
             hint="give pipeline_parallel_size, and virtual_pipeline_size where a stage has chunks",
             field=FIELD,
         )
@@ -49,7 +49,7 @@ def refuse_layout(wanted: StrategyRequest | None) -> None:
     """
     if wanted is not None and wanted.pipeline_layout is not None:
         raise InvalidInputError(
-            "the question why compares strategies whose blocks are dealt alike",
+            "--why cannot compare layouts with another pipeline_layout",
             hint="give pipeline_layout with the strategy itself",
             field="why.pipeline_layout",
         )
@@ -60,7 +60,7 @@ def _check_able(framework: Framework, schedule: str) -> None:
         every = map(records.framework, records.framework_names())
         able = [each.name for each in every if each.capabilities.deals_layers]
         raise UnsupportedError(
-            f"{framework.name} deals blocks to stages by itself, and takes no pipeline_layout",
+            f"{framework.name} assigns blocks to stages itself, and takes no pipeline_layout",
             hint=f"of {', '.join(able)}: --framework {able[0]}",
             field=FIELD,
         )
@@ -98,7 +98,7 @@ def _given(layout: list[int], blocks: int, stages: int, chunks: int) -> list[int
         )
     if sum(layout) != blocks:
         raise InvalidInputError(
-            f"pipeline_layout deals {sum(layout)} blocks, and the model has {blocks}",
+            f"pipeline_layout assigns {sum(layout)} blocks, and the model has {blocks}",
             hint=f"numbers that add up to {blocks}",
             field=FIELD,
         )

@@ -25,7 +25,7 @@ def post_training_task(wanted: RecipeRequest, model: Model) -> str:
         )
     if model.task not in {"causal-lm", "none", _SCORES}:
         raise InvalidInputError(
-            f"{job} is of decoders that write text: {model.name[:60]} is trained for {model.task}",
+            f"{job} trains decoders that write text, and {model.name[:60]} is trained for {model.task}",
             hint="--job finetune, or a decoder's id",
             field="recipe.job",
         )
@@ -60,7 +60,7 @@ def reference_model(wanted: RecipeRequest) -> ReferenceModel | None:
             raise _refused("DPO compares with a reference", "--job simpo or orpo have none")
         if said == "shared" and not has_adapters:
             raise _refused(
-                "without adapters the policy is no reference: all its weights are trained",
+                "without adapters all weights are trained, so the policy cannot be its own reference",
                 "--reference-model loaded or precomputed, or --method lora",
             )
         return said or ("shared" if has_adapters else "loaded")

@@ -150,7 +150,7 @@ def _check_loss(loss: str, model: Model, framework: Framework) -> None:
         return
     if not model.has_token_loss:
         raise InvalidInputError(
-            f"a {loss} loss is of logits over a vocabulary: {model.name} is trained for {model.task}",
+            f"a {loss} loss needs a language-model head, and {model.name} is trained for {model.task}",
             hint="--loss standard",
             field="recipe.loss",
         )
@@ -197,7 +197,7 @@ def _check_step_in_backward(recipe: Recipe, framework: Framework) -> None:
         )
     if recipe.precision == "fp16-mixed":
         raise InvalidInputError(
-            "a loss scale in fp16 is checked over all gradients before any is stepped",
+            "fp16-mixed checks all gradients before it steps any, so the optimizer cannot step in backward",
             hint="--precision bf16-mixed, or no --optimizer-in-backward",
             field="recipe.optimizer_in_backward",
         )
@@ -265,7 +265,7 @@ def _padding_share(wanted: RecipeRequest) -> tuple[float, list[Assumption]]:
         )
     if share and is_said and wanted.packed:
         raise InvalidInputError(
-            f"packed sequences have no padding, and {share:g} of the tokens are to be",
+            f"packed sequences have no padding, but the padding share is {share:g}",
             hint="--padded, or no --padding-share",
             field="recipe.padding_share",
         )

@@ -88,7 +88,7 @@ def find_rollout(
         other = f", or --max-completion-length {shorter}" if shorter < sequence_length else ""
         raise _refused(
             "max_completion_length",
-            f"completions of {longest:,} tokens leave no prompt of sequences of {sequence_length:,}",
+            f"completions of {longest:,} tokens leave no room for a prompt in sequences of {sequence_length:,}",
             f"--seq-len {whole}{other}",
         )
     if wanted.mean_completion_length and wanted.mean_completion_length > longest:
@@ -140,7 +140,7 @@ def _check(wanted: RecipeRequest, generations: int, batch: int) -> None:
     if wanted.vllm_mode == "colocate" and wanted.generation_gpus is not None:
         raise _refused(
             "generation_gpus",
-            "colocated, the GPUs that train generate too",
+            "in colocate mode the GPUs that train also generate",
             "leave it out, or --vllm-mode server",
         )
 

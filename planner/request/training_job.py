@@ -96,7 +96,7 @@ def _check(wanted: RecipeRequest, model: Model) -> None:
     """
     if wanted.job == "pretrain" and wanted.method != "full":
         raise InvalidInputError(
-            f"{wanted.method} trains adapters beside trained weights, and pre-training has none",
+            f"{wanted.method} needs trained weights, and pre-training starts from random ones",
             hint="--job finetune, or --method full",
             field="recipe.job",
         )

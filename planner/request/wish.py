@@ -48,7 +48,7 @@ def read_wish(text: str) -> dict[str, object]:
         fields = _pair(part) if "=" in part else _family(part.strip())
         if any(wish.get(name, value) != value for name, value in fields.items()):
             raise InvalidInputError(
-                f"{text[:_LONGEST]!r} says two things of one field",
+                f"{text[:_LONGEST]!r} gives one field two values",
                 hint=f"leave {part.strip()[:_LONGEST]} out, or what it contradicts",
                 field="strategy",
             )

@@ -93,7 +93,7 @@ def test_a_wish_is_held(make_job: JobMaker) -> None:
         ({"tensor_parallel_size": 5}, "12 attention heads"),
         ({"tensor_parallel_size": 3}, "there are 4 GPUs"),
         ({"pipeline_parallel_size": 2, "zero_stage": 3}, "LAY022"),
-        ({"pipeline_parallel_size": 4, "gradient_accumulation_steps": 1}, "take turns"),
+        ({"pipeline_parallel_size": 4, "gradient_accumulation_steps": 1}, "LAY023"),
     ],
 )
 def test_pinned_fields_nothing_meets_say_what_forbids_it(

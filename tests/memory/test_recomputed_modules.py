@@ -154,10 +154,10 @@ def test_modules_are_written_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("model", "recipe", "s", "reason"),
     [
-        (LLAMA, {}, replace(layout("mlp"), recompute=Recompute.FULL), "with recompute=full"),
-        (LLAMA, {}, layout("moe_act", "mla_up_proj"), "moe_act, mla_up_proj cannot recompute"),
-        (LLAMA, {"framework": "torch"}, layout("mlp"), "torch cannot name modules"),
-        (DEEPSEEK, {"expert_parallel_overlap": True}, layout("moe"), "beside an overlapped"),
+        (LLAMA, {}, replace(layout("mlp"), recompute=Recompute.FULL), "recompute is full"),
+        (LLAMA, {}, layout("moe_act", "mla_up_proj"), "has no moe_act, mla_up_proj"),
+        (LLAMA, {"framework": "torch"}, layout("mlp"), "torch cannot recompute"),
+        (DEEPSEEK, {"expert_parallel_overlap": True}, layout("moe"), "overlapped"),
     ],
 )
 def test_what_cannot_recompute_is_refused_by_name(

@@ -56,7 +56,7 @@ def test_more_layers_than_a_stage_has_are_all_of_them(make_job: JobMaker) -> Non
 
 def test_layers_without_recompute_are_refused(make_job: JobMaker) -> None:
     job = make_job(gpus=1)
-    with pytest.raises(InvalidInputError, match="without recompute"):
+    with pytest.raises(InvalidInputError, match="recompute_layers 4 "):
         check(job, simplest_layout(job, {"recompute_layers": 4}))
 
 

@@ -100,9 +100,9 @@ def test_what_is_no_layout_is_refused(layout: object) -> None:
         (asked(pipeline_layout="loss-aware"), "4 chunks do not divide 32 blocks and 1"),
         (asked(pipeline_parallel_size=1, pipeline_layout=[16, 16]), "pipeline_parallel_size is 1"),
         (asked(pipeline_layout=DEALT, pipeline_schedule="gpipe"), "not for gpipe"),
-        (asked("torch", pipeline_layout=DEALT), "torch deals blocks to stages by itself"),
-        (asked("nanotron", pipeline_layout=DEALT), "nanotron deals blocks"),
-        (asked() | {"why": {"pipeline_layout": DEALT}}, "dealt alike"),
+        (asked("torch", pipeline_layout=DEALT), "torch .* takes no pipeline_layout"),
+        (asked("nanotron", pipeline_layout=DEALT), "nanotron .* takes no pipeline_layout"),
+        (asked() | {"why": {"pipeline_layout": DEALT}}, "another pipeline_layout"),
     ],
 )
 def test_a_layout_that_cannot_be_is_refused_with_the_reason(

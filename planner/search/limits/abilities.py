@@ -56,7 +56,7 @@ def pairs_are_not_divided(job: Job, s: Strategy) -> Breach:
     divided = s.divides_model | (np.asarray(s.context_parallel_size) > 1)
     return Breach(
         broken=divided & (job.recipe.job in POST_TRAINING),
-        message="{job} is trained with the data divided over GPUs, not the model",
+        message="{job} can divide the data over GPUs, not the model",
         hint="--strategy zero-3",
         numbers={"job": job.recipe.job},
         field="strategy",
@@ -122,7 +122,7 @@ def sequence_parallelism_is_missing(job: Job, s: Strategy) -> Breach:
         broken=np.asarray(s.sequence_parallel) & (is_alone | (not is_able)),
         message="sequence_parallel divides what tensor parallelism leaves whole, and"
         + (" there is none" if is_able else " {framework} has none"),
-        hint="set a tensor parallel size" if is_able else "leave it out",
+        hint="use tensor_parallel_size 2 or more" if is_able else "leave it out",
         numbers={"framework": job.framework.name},
         field="strategy.sequence_parallel",
     )
@@ -180,7 +180,7 @@ def replicas_do_not_go_with_tensors(job: Job, s: Strategy) -> Breach:
     is_able = job.framework.capabilities.replicates_with_tensor_parallel
     return Breach(
         broken=is_replicated & is_divided & (not is_able),
-        message="{framework} does not replicate what tensor parallelism divides",
+        message="{framework} cannot combine DDP replicas with tensor parallelism",
         hint="use zero_stage 2 or 3",
         numbers={"framework": job.framework.name},
         field="strategy.zero_stage",
@@ -220,7 +220,7 @@ def recompute_is_missing(job: Job, s: Strategy) -> Breach:
     known = job.framework.capabilities.recompute
     return Breach(
         broken=np.logical_not(is_one_of(s.recompute, map(Recompute, known))),
-        message="{framework} has no recompute={recompute}",
+        message="{framework} has no {recompute} recompute",
         hint="it has " + ", ".join(known),
         numbers={"framework": job.framework.name, "recompute": Recompute.name_of(s.recompute)},
         field="strategy.recompute",
@@ -248,7 +248,7 @@ def offload_is_missing(job: Job, s: Strategy) -> Breach:
     own = f"; {job.framework.name} knows {', '.join(known)}" if known else ""
     return Breach(
         broken=is_unknown,
-        message="{framework} cannot offload={offload}",
+        message="{framework} cannot offload {offload} to host memory",
         hint=f"{', '.join(names)} can{own}",
         numbers={"framework": job.framework.name, "offload": Offload.name_of(s.offload)},
         field="strategy.offload",

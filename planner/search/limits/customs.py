@@ -76,7 +76,7 @@ def zero_divides_a_pipelines_gradients(job: Job, s: Strategy) -> Breach:
     is_piped = np.asarray(s.pipeline_parallel_size) > 1
     return Breach(
         broken=is_piped & (np.asarray(s.zero_stage) > most),
-        message="ZeRO-{stage} exchanges gradients{parameters} for each of a pipeline's {steps} micro-batches,"
+        message="ZeRO-{stage} exchanges gradients{parameters} in every micro-batch of a pipeline ({steps} per step),"
         " though its {stages} stages divide them already",
         hint="use zero_stage {most} with pipelines",
         numbers={
@@ -113,8 +113,8 @@ def stages_take_turns(_job: Job, s: Strategy) -> Breach:
     )
     return Breach(
         broken=(np.asarray(stages) > 1) & is_naive,
-        message="{steps} micro-batches do not fill {stages} stages ({schedule}): the stages take turns, and"
-        " most GPUs idle",
+        message="gradient_accumulation_steps {steps} does not fill {stages} stages ({schedule}): they take turns,"
+        " and most GPUs idle",
         hint="a smaller micro_batch_size makes more micro-batches",
         numbers={
             "stages": stages,
@@ -140,7 +140,7 @@ def put_off_gradients_are_recomputed(_job: Job, s: Strategy) -> Breach:
     is_recomputed = np.asarray(s.recompute) != Recompute.NONE
     return Breach(
         broken=(np.asarray(s.pipeline_parallel_size) > 1) & is_put_off & is_recomputed,
-        message="{schedule} computes weight gradients later, from what recompute={recompute} throws away",
+        message="{schedule} computes weight gradients later, from activations that {recompute} recompute has freed",
         hint="use recompute none, or 1f1b",
         numbers={
             "schedule": PipelineSchedule.name_of(s.pipeline_schedule),

@@ -84,7 +84,7 @@ def shares_of_experts_do_not_fit(job: Job, s: Strategy) -> Breach:
         " {tensor} x context and data {ranks}"
         if job.model.has_experts
         else "expert_tensor_parallel_size {given} divides experts, and the model has none",
-        hint="leave it out for as many as dealing the experts leaves",
+        hint="leave expert_tensor_parallel_size out",
         numbers={
             "given": given,
             "size": s.expert_parallel_size,

@@ -31,7 +31,7 @@ def modules_recompute_nothing(_job: Job, s: Strategy) -> Breach:
     """
     return Breach(
         broken=_is_named(s) & (np.asarray(s.recompute) != Recompute.SELECTIVE),
-        message="recompute_modules ({modules}) with recompute={recompute}",
+        message="recompute_modules ({modules}) need selective recompute, and recompute is {recompute}",
         hint="--recompute selective, or leave the modules out",
         numbers=_named(s) | {"recompute": Recompute.name_of(s.recompute)},
         field=_FIELD,
@@ -53,7 +53,7 @@ def model_lacks_modules(job: Job, s: Strategy) -> Breach:
     asked = np.asarray(s.recompute_modules) & lacking
     return Breach(
         broken=asked > 0,
-        message="{modules} cannot recompute: {model} has none",
+        message="{model} has no {modules} to recompute",
         hint="leave it out of --recompute-modules",
         numbers={
             "modules": words_of(asked if asked.ndim else int(asked)),
@@ -75,7 +75,7 @@ def experts_recompute_while_hidden(job: Job, s: Strategy) -> Breach:
     is_asked = (np.asarray(s.recompute_modules) & number_of([MOE])) > 0
     return Breach(
         broken=is_asked & job.recipe.expert_overlap,
-        message="moe cannot recompute beside an overlapped exchange of experts",
+        message="moe cannot be recomputed while the exchange of experts is overlapped",
         hint="moe_act and shared_experts can; or --no-ep-overlap",
         field=_FIELD,
     )
@@ -94,7 +94,7 @@ def modules_are_missing(job: Job, s: Strategy) -> Breach:
     broken = (np.asarray(s.recompute_modules) & lacking) > 0
     return Breach(
         broken=broken,
-        message="{framework} cannot name modules to recompute ({modules})",
+        message="{framework} cannot recompute chosen modules ({modules})",
         hint=f"{_able() if np.any(broken) else ''} can; or leave --recompute-modules out",
         numbers=_named(s) | {"framework": job.framework.name},
         field=_FIELD,

@@ -36,7 +36,7 @@ def model_cannot_be_divided(job: Job, s: Strategy) -> Breach:
         broken=s.divides_model & (not job.model.is_decoder),
         message="{model} ({kind}) is not split by tensor, pipeline, context or expert parallelism"
         " here: only decoder-only language models are",
-        hint="data parallelism and ZeRO split any model",
+        hint="use --strategy ddp, zero-1, zero-2 or zero-3, which divide any model",
         numbers={"model": job.model.name, "kind": job.model.model_type},
         field="strategy",
     )
@@ -138,7 +138,7 @@ def chunks_need_a_pipeline(_job: Job, s: Strategy) -> Breach:
     return Breach(
         broken=is_alone & (np.asarray(s.virtual_pipeline_size) > 1),
         message="{chunks} virtual stages need a pipeline, and pipeline_parallel_size is 1",
-        hint="set a pipeline parallel size, or leave the virtual stages out",
+        hint="use pipeline_parallel_size 2 or more, or leave virtual_pipeline_size out",
         numbers={"chunks": s.virtual_pipeline_size},
         field="strategy.virtual_pipeline_size",
     )
@@ -317,7 +317,7 @@ def layers_recompute_nothing(_job: Job, s: Strategy) -> Breach:
     is_some = np.asarray(s.recompute_layers) < ALL_LAYERS
     return Breach(
         broken=is_some & (np.asarray(s.recompute) == Recompute.NONE),
-        message="recompute_layers={layers} without recompute",
+        message="recompute_layers {layers} does nothing without recompute",
         hint="--recompute full, or leave the number of layers out",
         numbers={"layers": s.recompute_layers},
         field="strategy.recompute_layers",
@@ -338,8 +338,8 @@ def gradients_outlive_their_step(job: Job, s: Strategy) -> Breach:
     accumulates = np.asarray(s.gradient_accumulation_steps) > 1
     return Breach(
         broken=job.recipe.optimizer_in_backward & (accumulates | is_shared | s.offloads_optimizer),
-        message="optimizer_in_backward takes gradients as they come: with zero_stage {stage}, {steps} micro-batches"
-        " a step and offload={offload} they are not whole then",
+        message="optimizer_in_backward needs each gradient whole as it comes: with zero_stage {stage}, {steps} micro-batches"
+        " a step and offload={offload} it is not",
         hint="--accumulation-steps 1 with ZeRO-2 or 3, or one GPU; or no --optimizer-in-backward",
         numbers={
             "stage": s.zero_stage,
@@ -369,8 +369,8 @@ def adapters_are_not_split(job: Job, s: Strategy) -> Breach:
     is_split = np.any(np.stack(np.broadcast_arrays(*used.values())), axis=0) if used else False
     return Breach(
         broken=np.asarray(is_split) & (job.recipe.lora is not None),
-        message="{name}_parallel_size is not estimated with adapters in {framework}, which do not follow it",
-        hint="data parallelism, ZeRO and pipelines are",
+        message="{framework} cannot divide adapters by {name} parallelism",
+        hint="use data parallelism, ZeRO or a pipeline",
         numbers={"name": field, "framework": job.framework.name},
         field=f"strategy.{field}_parallel_size",
     )

@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.core.errors import InvalidInputError, NothingFitsError, Remedy, WayOut
 from planner.core.units import format_bytes
+from planner.domain.breach import Breach
 from planner.domain.dimensions import DIMENSIONS
 from planner.domain.job import Job
 from planner.domain.strategy import Layout, Offload, divisors, num_rows, rows
@@ -20,6 +21,7 @@ from planner.search.largest_that_fits import (
     smallest_bytes,
 )
 from planner.search.limits import violations
+from planner.search.limits.base import Limit
 from planner.search.limits.sizes import nearest_splits, sizes_do_not_multiply
 from planner.search.pinned_fields import AtLeast, PinnedFields, simplest_layout
 from planner.search.search import SearchResult, search
@@ -92,7 +94,7 @@ def no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
     # Sizes that were left open only seem not to multiply: the simplest layout took the least of each.
     is_open = any(isinstance(value, AtLeast) for value in pinned.values())
     others = [each for each in broken if each[0].judge is not sizes_do_not_multiply]
-    limit, breach = (others if is_open and others else broken)[0]
+    limit, breach = _nearest_to(pinned, others if is_open and others else broken)
     replicas = _with_replicas(job, pinned, s)
     if limit.judge is sizes_do_not_multiply and replicas:
         reason = f"no sizes of {s.family} use {job.cluster.world_size} GPUs"
@@ -101,6 +103,21 @@ def no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
     return InvalidInputError(
         f"{breach.reason} ({limit.code})", hint="; or ".join(advice), field=breach.field
     )
+
+
+def _nearest_to(
+    pinned: PinnedFields, broken: Sequence[tuple[Limit, Breach]]
+) -> tuple[Limit, Breach]:
+    """Return what to say of several limits: the first, unless the framework cannot do what was asked for at all."""
+    first = broken[0]
+    if _field(first) in pinned:
+        return first
+    unable = (each for each in broken if each[0].is_ability and _field(each) in pinned)
+    return next(unable, first)
+
+
+def _field(broken: tuple[Limit, Breach]) -> str:
+    return broken[1].field.rpartition(".")[2]
 
 
 def _filled(job: Job, pinned: PinnedFields) -> PinnedFields:

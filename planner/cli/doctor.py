@@ -1,6 +1,7 @@
 """The command that says why a run is slow, fails or is wrong."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from planner.core.errors import InvalidInputError, PlannerError
 from planner.core.files import open_file
 
 _FORMATS = ("text", "json", "github")
+_MESSAGE = 80
+"""Characters of a message, which are enough to know it by."""
 
 
 @click.command()
@@ -176,8 +179,10 @@ def _read(file: str, most: int, field: str) -> bytes:
 
 
 def _unreadable(file: str, said: object, field: str) -> PlannerError:
+    is_message = " " in file and Path(file).suffix != ".py"
+    look_up = f"planner explain {shlex.quote(file[:_MESSAGE])} looks a message up"
     return InvalidInputError(
         f"cannot read {file[:200]!r}: {said}",
-        hint="a file, or - for stdin",
+        hint=look_up if is_message else "a file, or - for stdin",
         field=field,
     )

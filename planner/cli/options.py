@@ -33,6 +33,9 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
 }
 """What the flag of a field has beside what follows from its type."""
 
+_LONGEST_NAME = 60
+"""Characters of a model's name that are shown."""
+
 
 class JobCommand(click.Command):
     """A command with flags of a request's fields, which are made where they are asked for: --help of all asks for none."""
@@ -52,8 +55,9 @@ class JobCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words of a command; a flag of other tools is answered with what it is here."""
+        ctx.allow_extra_args = True
         try:
-            return super().parse_args(ctx, args)
+            left = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             meant = _meant(error.option_name)
             if not any(meant.partition(" ")[0] in each.opts for each in self.params):
@@ -61,6 +65,13 @@ class JobCommand(click.Command):
             raise click.UsageError(
                 f"No such option '{error.option_name}': write {meant}.", ctx
             ) from None
+        if left:
+            model = "-".join([ctx.params["model"], *left])[:_LONGEST_NAME]
+            raise click.UsageError(
+                f"Got unexpected extra argument ({left[0]}): a MODEL is one word, such as {model}.",
+                ctx,
+            )
+        return left
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return arguments and flags, --help-all among them."""

@@ -21,11 +21,23 @@ _FILE_NAME = re.compile(r"\w[\w.+=@ -]{0,99}")
 """One name in one folder on every system: no separator, no leading dot."""
 
 
+class _Lines(click.File):
+    """A file of requests, for which a number is often given: the batch that other tools call so."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Open the file."""
+        if isinstance(value, str) and value.isdecimal() and not Path(value).exists():
+            self.fail(
+                f"a file of requests, not {value}: write --global-batch-size {value}.", param, ctx
+            )
+        return super().convert(value, param, ctx)
+
+
 def batch_option(command: F) -> F:
     """Add --batch, which takes the place of MODEL and of the flags that describe a job."""
     return click.option(
         "--batch",
-        type=click.File("r", encoding="utf-8-sig", errors="replace"),
+        type=_Lines("r", encoding="utf-8-sig", errors="replace"),
         help="File with one JSON request a line; - is stdin.",
     )(command)
 

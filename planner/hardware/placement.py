@@ -241,7 +241,7 @@ def rank_grid(
     if min(sizes.values(), default=1) < 1 or grid.world_size != nodes * gpus_per_node:
         raise InvalidInputError(
             f"{product} = {grid.world_size:,} ranks, but {nodes:,} x {gpus_per_node:,} GPUs",
-            hint="the sizes must multiply to the number of GPUs",
+            hint="choose sizes whose product is the number of GPUs",
             field="strategy",
         )
     if grid.tensor * grid.context * grid.data % grid.expert:

@@ -797,3 +797,23 @@ def test_the_package_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "planner", "--version"]
     ended = subprocess.run(command, capture_output=True, check=True, text=True)
     assert ended.stdout == f"planner, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (("suggest", "mixtral", "8x7b", "--gpus", "8"), "mixtral-8x7b"),
+        (("suggest", "gpt2", "--gpus", "4", "--batch", "4"), "--global-batch-size 4"),
+        (("doctor", "CUDA out of memory"), "planner explain 'CUDA out of memory'"),
+        (
+            ("suggest", "mixtral-8x7b", "--gpus", "8", "--ep", "8", "--framework", "torch"),
+            "--framework deepspeed",
+        ),
+    ],
+)
+def test_what_is_typed_in_the_wrong_place_is_told_where_it_goes(
+    words: tuple[str, ...], instead: str
+) -> None:
+    failed = process(*words)
+    assert failed.returncode == 2
+    assert instead in " ".join(failed.stderr.split())

@@ -118,8 +118,12 @@ def test_offload_passes_where_the_framework_has_it(
 @pytest.mark.parametrize(
     ("framework", "offload", "hint"),
     [
-        ("torch", "optimizer", "deepspeed, megatron can; torch knows optimizer+parameters"),
-        ("composer", "optimizer", "deepspeed, megatron can"),
+        (
+            "torch",
+            "optimizer",
+            "--framework deepspeed; megatron can too; torch knows optimizer+parameters",
+        ),
+        ("composer", "optimizer", "--framework deepspeed; megatron can too"),
         ("megatron", "optimizer+parameters", "megatron knows optimizer"),
     ],
 )

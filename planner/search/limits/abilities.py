@@ -1,6 +1,6 @@
 """Limits of what a framework can run: read from the capabilities of its record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
@@ -249,7 +249,7 @@ def offload_is_missing(job: Job, s: Strategy) -> Breach:
     return Breach(
         broken=is_unknown,
         message="{framework} cannot offload {offload} to host memory",
-        hint=f"{', '.join(names)} can{own}",
+        hint=f"{_others(names)}{own}",
         numbers={"framework": job.framework.name, "offload": Offload.name_of(s.offload)},
         field="strategy.offload",
     )
@@ -289,9 +289,17 @@ def _missing(
     return Breach(
         broken=broken,
         message=f"{job.framework.name} {job.framework.capabilities.version} has no {what}",
-        hint=f"{', '.join(names)} can" if names else "leave it out",
+        hint=_others(names),
         field=field,
     )
+
+
+def _others(names: Sequence[str]) -> str:
+    """Return which framework to ask for."""
+    if not names:
+        return "leave it out"
+    first, *rest = names
+    return f"--framework {first}" + (f"; {', '.join(rest)} can too" if rest else "")
 
 
 def _frameworks() -> tuple[str, ...]:

@@ -208,7 +208,7 @@ def sizes_do_not_multiply(job: Job, s: Strategy) -> Breach:
         broken=ranks * others != job.cluster.world_size,
         message="the sizes multiply to {product:,} (tensor x pipeline x context {others:,}, replicas"
         " {replicate:,}, shards {shard:,}), but there are {gpus:,} GPUs",
-        hint="the sizes must multiply to {gpus:,}",
+        hint="choose divisors of {gpus:,} whose product is {gpus:,}",
         numbers={
             "replicate": s.data_parallel_replicate_size,
             "shard": s.data_parallel_shard_size,

@@ -16,12 +16,23 @@ from planner.core.frozen import frozen
 
 
 @frozen
+class Nature:
+    """What a run is like, by which those nearest to a plan are found; empty of one that is not estimated."""
+
+    kind: str
+    family: str
+    """Of its layout."""
+    parameters: int
+
+
+@frozen
 class Kept:
     """The figures of a source, and each of its runs beside its prediction."""
 
     figures: Accuracy
+    natures: tuple[Nature, ...]
     results: tuple[Compared | Refusal, ...]
-    """In the order of the runs."""
+    """In the order of the runs, as natures are."""
 
 
 @cache
@@ -37,6 +48,7 @@ def kept(name: str) -> Kept:
     pairs = zip(source.runs, record["runs"], strict=True)
     return Kept(
         figures=_figures({"source": source.name, **record["figures"]}),
+        natures=_natures(record["natures"], record["nature_of_runs"]),
         results=tuple(_result(run, said) for run, said in pairs),
     )
 
@@ -51,6 +63,14 @@ def _figures(said: Mapping[str, Any]) -> Accuracy:
             "choice": ChoiceQuality(**choice) if choice else None,
         }
     )
+
+
+def _natures(said: Sequence[tuple[str, str, int]], of_runs: Sequence[int]) -> tuple[Nature, ...]:
+    """Return the nature of each run, of which many are of one."""
+    natures = [
+        Nature(kind=kind, family=family, parameters=parameters) for kind, family, parameters in said
+    ]
+    return tuple(natures[each] for each in of_runs)
 
 
 def _result(run: Run, said: Sequence[float] | str) -> Compared | Refusal:

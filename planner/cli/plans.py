@@ -95,9 +95,11 @@ def _print_plan(
 ) -> None:
     """Print the first screen, with --verbose the whole plan, or with --why the answer to that."""
     from planner import answers
+    from planner.accuracy.evidence import evidence_table, nearest_evidence
     from planner.advice.why_not import why_text
     from planner.report.first_screen import first_screen
     from planner.report.plan import plan_text
+    from planner.report.values import table_text
 
     if request.why is not None:
         click.echo(why_text(answers.ask_why(request, plan), flags["why"]))
@@ -106,6 +108,9 @@ def _print_plan(
     command = "" if asks_for_files else join(["planner", *words])
     text = plan_text if flags["verbose"] else first_screen
     click.echo(text(plan, resolved.assumptions, command, terminal()), nl=False, color=color())
+    near = nearest_evidence(plan.job, plan.chosen) if flags["verbose"] and not plan.rollout else ()
+    if near:
+        click.echo("\n" + table_text(evidence_table(near), terminal()), color=color())
 
 
 @click.command(cls=JobCommand)

@@ -58,6 +58,8 @@ class Control:
     """Of the form's twelve, on a wide screen."""
     rows: int = 5
     """Of a text area."""
+    pasted: str = ""
+    """What may be pasted in place of a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +107,10 @@ def _control(field: Asked, columns: int) -> Control:
         note=said.note,
         choices=choices or None,
         stands_for=unsaid if kind == "select" else "",
-        is_required=field.info.is_required(),
+        is_required=field.info.is_required() and not said.pasted,
         columns=said.columns or columns,
         rows=_ROWS,
+        pasted=said.pasted,
     )
 
 

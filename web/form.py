@@ -46,6 +46,7 @@ _WEIGHED = ("gpus_per_node", "optimizer", "attention", "framework", "compile", "
 """What is assumed aloud, or left open, where nobody says it."""
 BESIDE = ("vs", "planner")
 """Parameters of a page that are no part of its question."""
+_WHOLE = "paste the whole config.json, with null in place of NaN and Infinity"
 _FEW = 20
 """Parameters that a hint can list."""
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
@@ -100,7 +101,8 @@ def read_question(query: Iterable[tuple[str, str]]) -> Question:
     if unknown:
         raise InvalidRequestError(unknown_parameters(unknown, _known()))
     found, wrong = read_each(partial(_read, name, text) for name, text in values.items())
-    payload = nested(found)
+    # A model that cannot be read is not missing too.
+    payload = nested({"model": "", **found} if "model" in values else found)
     request = unless_wrong(lambda: parse_request(payload), wrong)
     if request.recipe.precision is not None:
         values["precision"] = request.recipe.precision
@@ -139,7 +141,7 @@ def control_of(field: str) -> str:
 
 
 def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
-    """Return the command that asks the same; what was pasted is read from `topology.txt` and `machine.json`.
+    """Return the command that asks the same; what was pasted is read from files.
 
     Args:
         question: what was asked.
@@ -154,7 +156,8 @@ def command_line(question: Question, gpu: str, gpus_per_node: int) -> str:
     cluster = {**assumed, **said}
     if "topology" in cluster:
         cluster["topology"] = "topology.txt"
-    words = ["planner", "suggest", str(payload["model"])]
+    model = payload["model"]
+    words = ["planner", "suggest", model if isinstance(model, str) else "config.json"]
     for section in SECTIONS:
         words += section_words(section, {**payload, "cluster": cluster}.get(section, {}))
     words += goal_words(payload)
@@ -202,17 +205,29 @@ def _ungrouped(text: str) -> str:
 
 
 def _machine(text: str) -> object:
-    """Return what a machine file holds; one that is no JSON is refused where it stands."""
+    return _object("machine", text, AGAIN)
+
+
+def _model(text: str) -> object:
+    """Return a model's name as it is, and of a pasted config.json what it holds."""
+    return _object("model", text, _WHOLE) if is_json(text) else text
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text was meant as a file of JSON: no name begins so."""
+    return text.startswith(("{", "["))
+
+
+def _object(name: str, text: str, hint: str) -> dict[str, Any]:
+    """Return what a pasted file holds; one that is no JSON is refused where it stands."""
+    said = "no JSON object"
     try:
         found = parse_json(text)
+        if isinstance(found, dict):
+            return found
     except ValueError as error:
-        message = f"machine: not JSON: {str(error)[:200]}"
-        problem = Problem(field="machine", message=message, hint=AGAIN)
-        raise InvalidRequestError((problem,)) from None
-    if not isinstance(found, dict):
-        problem = Problem(field="machine", message="machine: no JSON object", hint=AGAIN)
-        raise InvalidRequestError((problem,))
-    return found
+        said = f"not JSON: {str(error)[:200]}"
+    raise InvalidRequestError((Problem(field=name, message=f"{name}: {said}", hint=hint),))
 
 
 def _value(text: str, field: Asked) -> object:
@@ -230,5 +245,6 @@ def _value(text: str, field: Asked) -> object:
 _READ: Mapping[str, Callable[[str], object]] = {
     "why": _wish,
     "machine": _machine,
+    "model": _model,
 }
 """How a parameter is read that is neither a number nor a name."""

@@ -10,13 +10,15 @@ from functools import lru_cache
 from planner.core.errors import InvalidInputError
 from planner.hardware.topology import parse_topology
 
-LONG = ("topology", "machine")
-"""Parameters that are pasted: a page has dozens of links, and each carries them."""
+LONG = ("model", "topology", "machine")
+"""Parameters that may be pasted: a page has dozens of links, and each carries them."""
 _MARK = "z1."
 """Begins what is packed; neither a topology nor JSON begins so."""
 _PACKED = re.compile(r"z1\.[A-Za-z0-9_-]{1,65536}={0,2}")
 _ADAPTERS = "\nNIC Legend:"
 """What stands above the names that a driver's numbers stand for."""
+_LEAST = 200
+"""Characters that no name has."""
 _MOST_BYTES = 2**22
 """Of an unpacked text: more is left as it is, and refused by who reads it."""
 
@@ -25,6 +27,11 @@ def packed(values: Mapping[str, str]) -> dict[str, str]:
     """Return the parameters as links carry them."""
     short = {name: _pack(values[name]) for name in LONG if name in values}
     return {**values, **short}
+
+
+def has_pasted(values: Mapping[str, str]) -> bool:
+    """Return whether one of the parameters is a pasted text."""
+    return any(len(values.get(name, "")) > _LEAST for name in LONG)
 
 
 def unpacked(text: str) -> str:

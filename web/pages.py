@@ -17,7 +17,7 @@ from planner.core.units import (
     format_rate,
     format_seconds,
 )
-from web.form import control_of
+from web.form import control_of, is_json
 from web.wording import coded, in_labels, in_links, with_detail, without_field
 
 STATIC = Path(__file__).parent / "static"
@@ -56,6 +56,7 @@ def _environment() -> Environment:
         "rate": format_rate,
         "seconds": format_seconds,
         "control": control_of,
+        "is_json": is_json,
         "with_detail": with_detail,
         "without_field": without_field,
         "coded": coded,

@@ -71,7 +71,11 @@ def form_page(request: Request) -> HTMLResponse:
 @router.post("/plan")
 async def ask(request: Request) -> RedirectResponse:
     """Lead a filled-in form to its plan, under the shortest address."""
-    values = packed(form_values(as_chosen(await read_sent(request)).items()))
+    sent = await read_sent(request)
+    if len([text for name, text in sent if name == "model" and text.strip()]) > 1:
+        hint = "empty one of them; here the name is left out"
+        raise InvalidInputError("model: a name and a config.json", hint=hint, field="model")
+    values = packed(form_values(as_chosen(sent).items()))
     for name, text in values.items():
         _check_length(name, text)
     return RedirectResponse("/plan?" + urlencode(values), status_code=HTTPStatus.SEE_OTHER)

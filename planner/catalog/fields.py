@@ -25,6 +25,8 @@ class Words:
     label: str = ""
     empty: str = ""
     note: str = ""
+    pasted: str = ""
+    """What may be pasted in place of a name."""
     kind: str = ""
     choices: str | list[str] | Mapping[str, str] = ""
     unsaid: str = ""

@@ -92,6 +92,61 @@ def test_a_bad_machine_file_is_told_at_its_field(client: TestClient, text: str, 
     assert said in unescape(problem)
 
 
+CONFIG: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "intermediate_size": 1376,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+}
+
+
+def test_a_pasted_config_is_planned_as_rest_plans_it(client: TestClient) -> None:
+    sent = client.post("/plan", data={"model": ["", json.dumps(CONFIG, indent=2)]})
+    answer = client.get(sent.headers["location"])
+    assert answer.status_code == 200
+    assert "planner suggest config.json" in unescape(answer.text)
+    shown = client.get(sent.headers["location"].replace("/plan?", "/plan.json?")).json()
+    resolved, plan = answers.suggest(parse_request({"model": CONFIG}), allow_paths=False)
+    expected = json.loads(json.dumps(answers.answer_plan(resolved, plan, None)))
+    assert shown["chosen"] == expected["chosen"]
+    form = client.get(sent.headers["location"].replace("/plan?", "/?")).text
+    area = form.partition('<textarea name="model"')[2].partition("</textarea>")[0]
+    assert json.loads(unescape(area.partition(">")[2])) == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{oops", "not JSON"),
+        ("[1]", "no JSON object"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100 + "1" + "}" * 100, "nested deeper than 64 levels"),
+        ('{"hidden_size": NaN}', "NaN is not a JSON number"),
+        ("{}", "no model_type"),
+        (json.dumps({**CONFIG, "hidden_size": -1}), "hidden_size is -1"),
+        (json.dumps({"a": "x" * 2**20}), "no model_type"),
+    ],
+)
+def test_a_bad_config_is_told_in_one_line_at_its_field(
+    client: TestClient, text: str, said: str
+) -> None:
+    sent = client.post("/plan", data={"model": text})
+    answer = client.get(sent.headers["location"], headers=HTML)
+    assert answer.status_code == 422
+    problem = answer.text.partition('id="model-problem"')[2].partition("</p>")[0]
+    assert unescape(problem).count(said) == 1
+    assert answer.text.count('aria-invalid="true"') == 1
+    assert '<details class="fold" open>' in answer.text
+
+
+def test_a_name_and_a_config_are_not_guessed_between(client: TestClient) -> None:
+    both = {"model": ["gpt2", json.dumps(CONFIG)]}
+    assert client.post("/plan", data=both, headers=HTML).status_code == 422
+
+
 def test_a_file_too_long_for_a_link_is_told_with_what_was_typed(client: TestClient) -> None:
     points = [[number * 7919 % 100_003, number * 104_729 % 99_991] for number in range(9_000)]
     text = json.dumps({**MACHINE, "software": points})

@@ -191,7 +191,7 @@
     const file = document.createElement("input");
     file.type = "file";
     file.className = "file";
-    file.setAttribute("aria-label", `${area.labels[0].textContent}: a file`);
+    file.setAttribute("aria-label", `${area.ariaLabel ?? area.labels[0].textContent}: a file`);
     file.addEventListener("change", async () => {
       const [chosen] = file.files;
       if (!chosen) return;

@@ -145,7 +145,7 @@ bench-api: $(VENV)/test.stamp
 	$(BIN)/python tests/bench_api.py
 
 bench-page: $(VENV)/test.stamp
-	tests/install-browser
+	tests/install-programs chromium
 	$(BIN)/python tests/bench_page.py
 
 # By hand or at night, some ten minutes of an idle core: MUTANTS="--seed 2" for others.

@@ -23,19 +23,19 @@ NO_ROOM = (101.0, 101.0)
 _COLOURED = {
     "a": ("parameters", "forward"),
     "b": ("gradients", "gradient_reduction"),
-    "c": ("optimizer_states", "backward"),
-    "d": ("activations", "parameter_gather"),
+    "c": ("optimizer_states", "backward", "training"),
+    "d": ("activations", "parameter_gather", "generation"),
     "e": ("logits_and_loss", "optimizer"),
     "f": ("communication_buffers", "overlap_slowdown"),
-    "g": ("framework_and_context", "pipeline_bubble"),
+    "g": ("framework_and_context", "pipeline_bubble", "between"),
     "h": ("recomputed_block", "expert_parallel_exchange"),
     "i": ("autocast_weight_copies", "dequantised_weight", "context_parallel_exchange"),
-    "j": ("tensor_parallel_buffers", "tensor_parallel_exchange", "paged_states"),
+    "j": ("tensor_parallel_buffers", "tensor_parallel_exchange", "paged_states", "weights"),
     "k": ("pipeline_buffers", "passing_gradients", "arriving_gradients", "pipeline_transfer"),
     "l": ("dummy_weight_gradients", "waiting_gradients", "loss_gradients", "activation_offload"),
-    "o": ("reference_weights", "reference_forward"),
+    "o": ("reference_forward", "scoring"),
     "m": ("recomputed_gradients", "optimizer_temporaries", "input_gradients", "offload"),
-    "n": ("stage_outputs", "gathered_keys_values", "frozen_block_inputs"),
+    "n": ("stage_outputs", "gathered_keys_values", "frozen_block_inputs", "reference_weights"),
 }
 """Terms by the colour of style.css that they have: those of one colour are of other ledgers, or of other moments."""
 _OTHER = "l"

@@ -22,6 +22,7 @@ from planner.search.candidate import estimate
 from web.form import Question, read_question
 from web.pages import render
 from web.permalink import other_question
+from web.phases import of_rollout
 from web.result import figures, result
 from web.versus import Answered, Versus, groups, side_by_side, versus
 from web.what_if import as_chosen
@@ -47,8 +48,12 @@ def draw_estimate(query: Query) -> str:
     """Return the first part of a plan's page, of the layout that a form holds with what its choices say otherwise."""
     asked = read_question(as_chosen(query, holds_layout=True).items()).request
     job = resolve(asked, allow_paths=False).job
-    candidate = estimate(job, _held_layout(asked, job))
-    return render("_answer.html", **figures(job, candidate), is_estimate=True)
+    if job.recipe.rollout:
+        _, plan = answers.suggest(asked, allow_paths=False)
+        shown = figures(plan.job, plan.chosen) | of_rollout(plan)
+    else:
+        shown = figures(job, estimate(job, _held_layout(asked, job)))
+    return render("_answer.html", **shown, is_estimate=True)
 
 
 def draw_docs(description: bytes, base_url: str) -> str:

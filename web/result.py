@@ -11,7 +11,9 @@ from urllib.parse import parse_qsl, urlencode
 from markupsafe import Markup
 
 from planner import __version__, answers
+from planner.accuracy.evidence import evidence_table, nearest_evidence
 from planner.advice.alternatives import ParetoPoint
+from planner.advice.confidence import like_words
 from planner.advice.plan import Plan
 from planner.advice.rules.verdict import named_beside, obstacle
 from planner.advice.why_not import why_answer
@@ -32,7 +34,7 @@ from planner.report.plan import (
     shown_rejected,
     trade_offs_table,
 )
-from planner.report.rollout import phases_table, rollout_figures, rollout_tiles
+from planner.report.rollout import rollout_figures, rollout_trust
 from planner.report.summary import chips, heading, tiles
 from planner.report.timeline import timeline
 from planner.request.schema import Resolved
@@ -41,10 +43,12 @@ from web.chart import TermRow, Total, memory_total, meter, rows, stacked_bar
 from web.form import Question, command_line
 from web.memory_figures import memory_figures
 from web.node_picture import wiring
-from web.packed import LONG, packed
+from web.packed import has_pasted, packed
 from web.permalink import offer_links, opening, otherwise, permalink
+from web.phases import of_rollout
 from web.ranks import draw_ranks, outlined
 from web.scatter import Point, beaten_by, draw_scatter, lettered
+from web.sheet import Cell, SheetTable
 from web.stages import draw_stages
 from web.timeline import draw_timeline, in_words
 from web.what_if import beside_choices, what_ifs
@@ -88,7 +92,7 @@ def result(
         "plan": plan,
         "refusal": refusal,
         **figures(plan.job, plan.chosen),
-        **_of_rollout(plan),
+        **of_rollout(plan),
         "is_estimate": False,
         "reasons": first,
         "more_reasons": [finding for finding in plan.findings if finding not in first],
@@ -113,6 +117,7 @@ def result(
         "points": lettered(points),
         "held_back": _held_back(plan),
         "rejected": shown_rejected(plan),
+        "evidence": _evidence(plan),
         "options": options_table(plan),
         "ranks": _ranks(plan),
         "pipeline": _pipeline(plan),
@@ -126,13 +131,29 @@ def result(
     }
 
 
-def _of_rollout(plan: Plan) -> dict[str, Any]:
-    """Return the tiles and the phases of GRPO in place of those of its training; nothing of other jobs."""
-    found = plan.rollout
-    if found is None:
-        return {"phases": None}
-    tiles_of_it = tuple((tile, Markup()) for tile in rollout_tiles(found))
-    return {"tiles": tiles_of_it, "phases": phases_table(found)}
+def _evidence(plan: Plan) -> SheetTable | None:
+    """Return the published runs nearest to the plan, each with its source; None where none is of its kind."""
+    found = () if plan.rollout else nearest_evidence(plan.job, plan.chosen)
+    if not found:
+        return None
+    table = evidence_table(found)
+    return SheetTable(
+        title=table.title,
+        headings=tuple(heading.name for heading in table.headings),
+        rows=tuple(
+            tuple(
+                Cell(
+                    text=text,
+                    is_number=heading.is_number,
+                    href=f"/accuracy/{text}" if heading.name == "source" else "",
+                )
+                for text, heading in zip(row.cells, table.headings, strict=True)
+            )
+            for row in table.rows
+        ),
+        note=like_words(plan.confidence.like),
+        aside=table.note,
+    )
 
 
 def _notes(question: Question, resolved: Resolved, plan: Plan) -> list[str]:
@@ -142,7 +163,7 @@ def _notes(question: Question, resolved: Resolved, plan: Plan) -> list[str]:
     communication = communication_figure(plan.chosen)
     said = [communication.text] if communication else []
     if plan.rollout is not None:
-        said = [each.text for each in rollout_figures(plan.rollout)]
+        said = [each.text for each in (*rollout_figures(plan.rollout), rollout_trust())]
     kept = (note for note in resolved.notes if note not in shown)
     return [*_of_another_version(question), *said, *kept]
 
@@ -181,7 +202,7 @@ def _memory(plan: Plan) -> dict[str, Any]:
     moment = PHASES[int(memory.phase)]
     return {
         "id": "memory",
-        "title": "Memory of one GPU at its peak",
+        "title": f"Memory of one GPU {'while it trains' if plan.rollout else 'at its peak'}",
         "aside": f"{len(stages.bars)} pipeline stages" if len(stages.bars) > 1 else moment,
         "moment": moment,
         "stage": int(memory.stage),
@@ -196,7 +217,7 @@ def _time(plan: Plan) -> dict[str, Any]:
     step_time, parts = plan.chosen.step_time, _time_rows(plan.chosen)
     return {
         "id": "time",
-        "title": "Time of one optimizer step",
+        "title": "Time of the training in it" if plan.rollout else "Time of one optimizer step",
         "aside": "",
         "stages": None,
         "bar": stacked_bar(parts, _time_total(plan.chosen)),
@@ -272,7 +293,7 @@ def _rows_of_layouts(question: Question, plan: Plan) -> list[RowLinks]:
 
 def _beside(question: Question, query: str) -> str:
     """Return where the plan stands beside another; "" for a question with a pasted text."""
-    if not question.values.keys().isdisjoint(LONG):
+    if has_pasted(question.values):
         return ""
     b = otherwise(dict(parse_qsl(query)), question.short)
     return "/compare?" + urlencode({"a": question.query, "b": b})

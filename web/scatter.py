@@ -28,7 +28,8 @@ _HEIGHT = 196
 _TOP, _BOTTOM = 14, 168
 """Between which points lie; the axis of memory is below."""
 _LEFT_PERCENT, _RIGHT_PERCENT = 10.0, 97.0
-_RADIUS = 9
+_RADIUS, _TOUCH = 9, 12
+"""Of a point, and of what a finger meets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +119,13 @@ def _draw(letter: str, point: Point, across: Scale, upwards: Scale) -> Markup:
     )
     mark = shape("circle", shape("title", point.title), cx=x, cy=y, r=_RADIUS) + text(letter, x, y)
     if point.href:
+        touched = shape("circle", css="touch", cx=x, cy=y, r=_TOUCH)
         mark = shape(
-            "a", mark, fx_action="", href=point.href, aria_label=f"{letter}: {point.title}"
+            "a",
+            touched + mark,
+            fx_action="",
+            href=point.href,
+            aria_label=f"{letter}: {point.title}",
         )
     return shape(
         "g",

@@ -17,13 +17,14 @@ from planner.report.summary import Tile
 from planner.report.values import Figure, Heading, ReportRow, ReportTable, Terminal
 from planner.rollout.step import BETWEEN, GENERATION, HANDOVER, SCORING, TRAINING
 
-_SAID = {
+PHASES = {
     GENERATION: "generating",
     SCORING: "log-probabilities",
     TRAINING: "training",
     HANDOVER: "handing over weights",
     BETWEEN: "between them",
 }
+"""What the phases of a step are called."""
 _LEAST = 0.005
 """Of a step: a phase that takes less is left out of the line."""
 
@@ -65,7 +66,7 @@ def _speed(setup: RolloutSetup) -> Figure:
     step = setup.step
     phases = [
         f"{words} {format_seconds(step.seconds_of(name))}"
-        for name, words in _SAID.items()
+        for name, words in PHASES.items()
         if step.seconds_of(name) >= _LEAST * step.step_seconds
     ]
     likely = f"{format_seconds(step.low_seconds)} to {format_seconds(step.high_seconds)}"
@@ -120,7 +121,7 @@ def rollout_tiles(found: RolloutPlan) -> tuple[Tile, ...]:
             label="Speed",
             amount=format_count(setup.tokens_per_second),
             rest="tokens/s of prompts and completions",
-            trust=rollout_trust().text,
+            trust=f"published steps: {format_fraction(rollout().engine.median_error)} off in the median",
         ),
     )
 
@@ -145,7 +146,7 @@ def phases_table(found: RolloutPlan) -> ReportTable:
 
 def _part(phase: str, term: Term, terms: Sequence[Term]) -> str:
     named = f": {term.name.replace('_', ' ')}" if len(terms) > 1 else ""
-    return f"{_SAID[phase]}{named}"
+    return f"{PHASES[phase]}{named}"
 
 
 def rollout_trust() -> Figure:

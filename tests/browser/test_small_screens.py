@@ -1,7 +1,7 @@
 """What a telephone shows: tables in lines, parts of a plan folded, nothing that has to be scrolled sideways."""
 
 import pytest
-from browsing import GPT2, Visitor, see_title
+from browsing import FOLDS, GPT2, Visitor, see_title
 from every_page import EVERY_PAGE
 
 pytest_plugins = ["chromium"]
@@ -108,3 +108,20 @@ def test_elsewhere_a_plan_begins_unfolded(
     opened.page.get_by_role("heading", name="Alternatives").click()
     assert not opened.page.locator("table.layouts").first.is_visible()
     opened.check()
+
+
+SMALL = """() => [...document.querySelectorAll('a, button, select, summary, input:not([type=hidden]), textarea')]
+  .filter(each => each.getClientRects().length && each.getBoundingClientRect().right > 0)
+  .filter(each => !['rect', 'path'].some(name => each.querySelector(name)))
+  .filter(each => { const box = each.getBoundingClientRect(); return Math.min(box.width, box.height) < 23.5; })
+  .filter(each => ![...each.parentElement.childNodes].some(near => near.nodeType == 3 && near.data.trim().length > 1))
+  .map(each => `${each.parentElement.outerHTML.slice(0, 120)} ${each.getBoundingClientRect().height}`)"""
+"""What is no part of a sentence and smaller than a finger meets."""
+
+
+@pytest.mark.parametrize("name", ["form", "plan", "compare", "sources", "rules"])
+def test_a_finger_meets_24_pixels(visit: Visitor, name: str) -> None:
+    opened = visit(viewport=PHONE)
+    opened.page.goto(opened.origin + EVERY_PAGE[name])
+    opened.page.evaluate(FOLDS)
+    assert opened.page.evaluate(SMALL) == []

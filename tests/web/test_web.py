@@ -20,6 +20,7 @@ import web
 from api.main import create_app
 from api.settings import Settings
 from planner import answers
+from planner.accuracy.evidence import evidence_table, nearest_evidence
 from planner.advice import rules
 from planner.catalog import records
 from planner.catalog.findings import findings
@@ -190,7 +191,7 @@ def test_empty_fields_mean_nothing(client: TestClient) -> None:
 
 def test_a_text_that_may_be_pasted_has_no_example_in_its_place(client: TestClient) -> None:
     areas = Page(client.get("/").text).all("textarea")
-    assert [area["name"] for area in areas] == ["topology", "machine"]
+    assert [area["name"] for area in areas] == ["model", "topology", "machine"]
     assert all(area["placeholder"].startswith("none: ") for area in areas)
 
 
@@ -220,7 +221,7 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
     # The word is a link, and what a page says is joined with spaces.
     reason, command, _ = plan.confidence.reason.partition("; planner accuracy --source ")
     assert command
-    assert f"How sure : {plan.confidence.level}; {reason}. Those runs: " in page.text
+    assert f"How sure : {plan.confidence.level}; {reason}. The nearest" in page.text
     assert plan.confidence.like
     for source in plan.confidence.like.sources:
         assert f'<a href="/accuracy/{source}">{source}</a>' in html
@@ -229,6 +230,41 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
         assert f'href="/rules/{finding.code}"' in html
     for other in plan.alternatives[:MOST_ROWS]:
         assert other.reason in page.text.replace(" , ", ", ").replace(" ; ", "; ")
+
+
+def test_a_plan_stands_beside_the_nearest_published_runs(client: TestClient) -> None:
+    html = client.get("/plan", params={"model": "gpt2", "gpus_per_node": "4"}).text
+    asked = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 4}})
+    _, plan = answers.suggest(asked, allow_paths=False)
+    shown = unescape(html.partition('id="evidence"')[2].partition("</table>")[0])
+    found = nearest_evidence(plan.job, plan.chosen)
+    assert len(found) == 3
+    for row in evidence_table(found).rows:
+        assert all(cell in shown for cell in row.cells)
+        assert f'href="/accuracy/{row.cells[-1]}"' in shown
+
+
+def test_the_title_and_the_preview_carry_the_answer(client: TestClient) -> None:
+    html = client.get("/plan", params={"model": "gpt2", "gpus_per_node": "4"}).text
+    asked = parse_request({"model": "gpt2", "cluster": {"gpus_per_node": 4}})
+    _, plan = answers.suggest(asked, allow_paths=False)
+    title = unescape(html.partition("<title>")[2].partition("</title>")[0])
+    preview = unescape(html.partition('property="og:title" content="')[2].partition('"')[0])
+    step = format_seconds(plan.chosen.step_time.step_seconds)
+    for said in (plan.job.model.name, "4 x a100-sxm-80gb", "DDP over 4 GPUs", "fits", step):
+        assert said in title
+        assert said in preview
+
+
+def test_a_step_of_grpo_is_drawn_phase_by_phase_and_estimated_whole(client: TestClient) -> None:
+    asked = {"model": "Qwen/Qwen2.5-0.5B", "gpus_per_node": "2", "job": "grpo"}
+    html = client.get("/plan", params=asked).text
+    phases = html.partition('id="phases"')[2].partition("</details>")[0]
+    assert phases.count("<rect") == phases.count("<li>") >= 4
+    assert html.index('id="phases"') < html.index('id="memory"')
+    part = client.get("/estimate", params=asked).text
+    assert "Step of GRPO" in part
+    assert "Optimizer step" not in part
 
 
 def test_trust_names_controls_not_flags(client: TestClient) -> None:

@@ -152,7 +152,6 @@ def _evidence(plan: Plan) -> SheetTable | None:
             for row in table.rows
         ),
         note=like_words(plan.confidence.like),
-        aside=table.note,
     )
 
 

@@ -93,6 +93,10 @@ class Multiple:
     whole: tuple[str, ...]
     part: tuple[str, ...] = ()
     """() for the GPUs."""
+    unless: str = ""
+    """What switches it off."""
+    over: tuple[str, ...] = ()
+    """What divides the part where it is said: sizes of a model's own parallelism, whose GPUs share a batch."""
     optional: tuple[str, ...] = ()
     """Those of them that are 1 where nothing is said."""
     relation: Literal["multiple", "least", "equal"] = "multiple"

@@ -48,7 +48,7 @@ def numbers_do_not_go_together(setup: Setup) -> Iterator[Fault]:
     """Numbers of a file do not divide, or do not fill the GPUs, as its tool wants them to."""
     for found in setup.found:
         for each in multiples():
-            if found.kind == each.of:
+            if found.kind == each.of and not found.truth(each.unless):
                 yield from _apart(setup, found, each)
 
 
@@ -57,7 +57,11 @@ def _apart(setup: Setup, found: Found, each: Multiple) -> Iterator[Fault]:
     part = _factors(found, each.part, each.optional) if each.part else {"the GPUs": world(setup)}
     if not all(whole.values()) or not all(part.values()):
         return
+    over = prod(found.whole(key) or 1 for key in each.over)
     number, by = (prod(count or 1 for count in of.values()) for of in (whole, part))
+    if by % over:
+        return
+    by //= over
     is_right = {"multiple": number % by == 0, "least": number >= by, "equal": number == by}
     at = found.get(*each.whole)
     if at is not None and not is_right[each.relation]:
@@ -70,7 +74,7 @@ def _apart(setup: Setup, found: Found, each: Multiple) -> Iterator[Fault]:
             hint = f"{_names(whole)} of {number // by * by or by} or {(number // by + 1) * by}"
         yield Fault(
             at=at,
-            message=f"{_words(whole, number)} is {what} {_words(part, by)}",
+            message=f"{_words(whole, number)} is {what} {_words(part, by * over)}{_over(over, by)}",
             hint=hint,
         )
 
@@ -85,6 +89,10 @@ def _factors(
 
 def _names(factors: dict[str, int | None]) -> str:
     return " x ".join(key.rpartition(".")[2] for key in factors)
+
+
+def _over(over: int, by: int) -> str:
+    return f" / {over} that share a batch = {by}" if over > 1 else ""
 
 
 def _words(factors: dict[str, int | None], number: int) -> str:

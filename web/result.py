@@ -151,7 +151,7 @@ def _evidence(plan: Plan) -> SheetTable | None:
             )
             for row in table.rows
         ),
-        note=like_words(plan.confidence.like),
+        note=like_words(plan.job, plan.confidence.like),
     )
 
 

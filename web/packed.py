@@ -25,8 +25,12 @@ _MOST_BYTES = 2**22
 
 def packed(values: Mapping[str, str]) -> dict[str, str]:
     """Return the parameters as links carry them."""
-    short = {name: _pack(values[name]) for name in LONG if name in values}
+    short = {name: _pack(values[name]) for name in LONG if _is_pasted(name, values.get(name, ""))}
     return {**values, **short}
+
+
+def _is_pasted(name: str, text: str) -> bool:
+    return bool(text) and (name != "model" or text.startswith(("{", "[")))
 
 
 def has_pasted(values: Mapping[str, str]) -> bool:

@@ -53,7 +53,7 @@ def find_lora(
     if method == "full":
         if wish is not None:
             raise InvalidInputError(
-                'method "full" has no adapters', hint='method "lora"', field="recipe.lora"
+                'method "full" has no adapters', hint="--method lora", field="recipe.lora"
             )
         return None, []
     wish = wish or LoraWish()
@@ -123,6 +123,6 @@ def _refuse_quantization(wish: LoraWish) -> None:
         if getattr(wish, name) is not None:
             raise InvalidInputError(
                 f'{name} is of quantised weights, and method "lora" has none',
-                hint='method "qlora"',
+                hint="--method qlora",
                 field=f"recipe.lora.{name}",
             )

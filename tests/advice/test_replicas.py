@@ -120,8 +120,8 @@ def test_as_many_steps_take_as_long_and_as_many_epochs_half(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ("gpt2 --gpus 1 --gpu a100", "one on each of several GPUs"),
-        ("gpt2 --gpus 4 --gpu a100 --tp 2 --micro-batch-size 1", "one on each of several GPUs"),
+        ("gpt2 --gpus 1 --gpu a100", "two GPUs or more"),
+        ("gpt2 --gpus 4 --gpu a100 --tp 2 --micro-batch-size 1", "two GPUs or more"),
         ("meta-llama/Llama-2-70b-hf --gpus 4 --gpu t4", "nothing fits"),
     ],
 )

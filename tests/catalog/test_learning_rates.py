@@ -12,8 +12,8 @@ TASKS = (
     "image-classification",
     "automatic-speech-recognition",
 )
-SMALLEST = {"dpo": 1e-7, "reward": 5e-6}
-"""Rates of jobs on pairs of answers, which move a tuned model a little further."""
+SMALLEST = {"dpo": 1e-7, "reward": 5e-6, "grpo": 1e-6}
+"""Rates of jobs on answers, which move a tuned model a little further."""
 LARGEST_RATE = 1e-3
 
 

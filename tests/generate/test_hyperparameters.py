@@ -102,7 +102,7 @@ def test_the_rate_follows_size_batch_start_and_method() -> None:
 
 
 def test_a_rate_without_a_rule_for_the_optimizer_is_said_to_be_adamws() -> None:
-    said = "  That is AdamW's rate: no rule for rmsprop has a source here"
+    said = "That is AdamW's rate: no rule for rmsprop has a source here"
     for optimizer, is_said in (("rmsprop", True), ("lion", False), ("adamw-8bit", False)):
         readme = generate(replace(BIG, optimizer=optimizer), ["torchrun"])["README.md"]
         assert (said in readme) is is_said

@@ -169,8 +169,8 @@ def test_a_large_job_has_no_picture() -> None:
 @pytest.mark.parametrize(
     ("sizes", "message", "hint"),
     [
-        ({"tensor": 3}, "= 3 ranks, but 1 x 8 GPUs", "multiply"),
-        ({"tensor": -2, "data": -4}, "tensor -2", "multiply"),
+        ({"tensor": 3}, "= 3 ranks, but 1 x 8 GPUs", "product"),
+        ({"tensor": -2, "data": -4}, "tensor -2", "product"),
         ({"data": 8, "expert": 3}, "expert_parallel_size 3 does not divide", "divisor of 8"),
         ({"spare": 8}, "no groups of 'spare'", "pipeline"),
     ],

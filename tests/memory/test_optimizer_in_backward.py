@@ -58,7 +58,10 @@ def test_gradients_that_outlive_their_step_are_refused(
 
 @pytest.mark.parametrize(
     ("recipe", "reason"),
-    [({"framework": "megatron"}, "not estimated"), ({"precision": "fp16-mixed"}, "loss scale")],
+    [
+        ({"framework": "megatron"}, "not estimated"),
+        ({"precision": "fp16-mixed"}, "checks all gradients"),
+    ],
 )
 def test_what_looks_at_all_gradients_is_refused(recipe: dict[str, str], reason: str) -> None:
     request = parse_request({"model": "gpt2", "recipe": {"optimizer_in_backward": True, **recipe}})

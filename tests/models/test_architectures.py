@@ -15,7 +15,7 @@ from planner.catalog import records
 from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
 from planner.domain.kept import Numerics
 from planner.models.architectures import read_model
-from planner.models.architectures.config import LARGEST
+from planner.models.architectures.config import LARGEST, MOST_LAYERS
 
 BASES = (GPT2, LLAMA, MISTRAL, QWEN2, BERT)
 
@@ -104,7 +104,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a size that is an object": (LLAMA | {"head_dim": {"a": 1}}, "head_dim is {'a': 1}"),
     "a huge size": (LLAMA | {"vocab_size": LARGEST + 1}, "vocab_size is 1000000001"),
     "a size of endless digits": (LLAMA | {"vocab_size": 10**5000}, "thousands of digits"),
-    "too much of everything": (GPT2 | {"n_embd": 10**8, "n_layer": 10**6}, "parameters"),
+    "more layers than a plan has figures of": (
+        GPT2 | {"n_layer": MOST_LAYERS + 1},
+        "from 1 to 4,096",
+    ),
+    "too much of everything": (GPT2 | {"n_embd": 10**8, "n_layer": 10**3}, "parameters"),
     "heads that do not divide (gpt2)": (
         GPT2 | {"n_head": 3},
         "not a multiple of num_attention_heads 3",

@@ -123,7 +123,7 @@ def test_whispers_encoder_sees_sound_and_its_decoder_text() -> None:
         (MODERNBERT | {"layer_types": "full_attention"}, "layer_types must list"),
         (MODERNBERT | {"layer_types": ["full_attention"]}, "layer_types must list"),
         (MODERNBERT | {"layer_types": [["full_attention"]] * 5}, "layer_types must list"),
-        (MODERNBERT | {"num_hidden_layers": 10**8}, "layer_types must list"),
+        (MODERNBERT | {"num_hidden_layers": 10**8}, "from 1 to 4,096"),
         (DEBERTA | {"type_vocab_size": "2"}, "type_vocab_size is '2'"),
         (RELATIVE | {"pos_att_type": [1]}, "pos_att_type must be a list of words"),
         (BART | {"decoder_attention_heads": 3}, "d_model 16 is not a multiple"),

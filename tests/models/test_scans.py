@@ -6,7 +6,7 @@ import pytest
 
 from planner.core.errors import InvalidInputError
 from planner.models.architectures import read_model
-from planner.models.architectures.fields import MOST_LAYERS
+from planner.models.architectures.config import MOST_LAYERS
 
 # fmt: off
 NEXT: dict[str, Any] = {
@@ -134,7 +134,7 @@ def test_layers_that_reuse_keys_have_no_indexer() -> None:
         (NEMOTRON | {"layers_block_type": ["rwkv"]}, "layers_block_type must be"),
         (NEMOTRON | {"layers_block_type": [1]}, "a list of words"),
         (NEMOTRON | {"mamba_num_heads": 3}, "not a multiple of n_groups"),
-        (NEXT | {"num_hidden_layers": 10**9}, "at most"),
+        (NEXT | {"num_hidden_layers": 10**9}, "from 1 to 4,096"),
         (NEXT | {"layer_types": ["sliding_attention"] * 4}, "layer_types must be"),
         (NEXT | {"linear_num_value_heads": 3}, "not a multiple of linear_num_key_heads"),
         (SPARSE | {"indexer_types": ["none"] * 8}, "indexer_types must be"),

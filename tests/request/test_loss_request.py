@@ -83,5 +83,5 @@ def test_a_framework_without_that_loss_names_those_that_have_it() -> None:
 
 
 def test_a_classifier_has_no_logits_over_a_vocabulary() -> None:
-    with pytest.raises(InvalidInputError, match="over a vocabulary"):
+    with pytest.raises(InvalidInputError, match="language-model head"):
         resolved("google/vit-base-patch16-224", loss="fused")

@@ -94,7 +94,7 @@ def test_what_is_no_layout_is_refused(layout: object) -> None:
     ("request_", "reason"),
     [
         (asked(pipeline_layout=[8, 8, 8]), "3 entries, of 4 stages"),
-        (asked(pipeline_layout=[8, 8, 8, 9]), "deals 33 blocks, and the model has 32"),
+        (asked(pipeline_layout=[8, 8, 8, 9]), "33 blocks, and the model has 32"),
         (asked(pipeline_layout=[0, 16, 8, 8]), "without a block"),
         (asked(pipeline_layout=[0, 8, 8, 8, 0, 8, 0, 0], **INTERLEAVED), "without a block"),
         (asked(pipeline_layout="loss-aware"), "4 chunks do not divide 32 blocks and 1"),

@@ -73,7 +73,7 @@ def test_a_config_has_no_weights_to_tune() -> None:
 
 
 def test_pretraining_has_no_weights_for_adapters_to_stand_beside() -> None:
-    with pytest.raises(InvalidInputError, match="adapters") as caught:
+    with pytest.raises(InvalidInputError, match="trained weights") as caught:
         resolved(job="pretrain", method="qlora")
     assert caught.value.field == "recipe.job"
 

@@ -1,5 +1,6 @@
 """Typed access to a config.json that may hold anything."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,10 @@ from planner.core.in_json import in_json
 
 LARGEST = 10**9
 """No size in a real config exceeds this; a larger one is a typing error or an attack."""
+MOST_LAYERS = 4096
+"""Of any stack of blocks: a plan holds figures of each."""
+_LAYERS = re.compile(r"(.*_)?n?_?layers?|depth")
+"""Fields that count blocks."""
 
 NAMELESS = "config.json"
 """What the model of a config.json is called that came without a name."""
@@ -35,8 +40,9 @@ class Config:
         value = self.values.get(key)
         if value is None:
             value = default
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-            raise self._invalid(key, value, f"a whole number from 1 to {LARGEST:,}")
+        most = MOST_LAYERS if _LAYERS.fullmatch(key) else LARGEST
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise self._invalid(key, value, f"a whole number from 1 to {most:,}")
         return value
 
     def probability(self, key: str, default: float = 0.0) -> float:

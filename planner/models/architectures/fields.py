@@ -3,15 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from planner.core.errors import InvalidInputError
-from planner.models.architectures.config import Config
+from planner.models.architectures.config import MOST_LAYERS, Config
 
 LONGEST_LIST = 64
 """No model has more stages; a longer list is an error or an attack."""
 _LARGEST_RATIO = 1000
-
-
-MOST_LAYERS = 10_000
-"""Where layers differ, no model has more of them; more are an error or an attack."""
 
 
 def nested(config: Config, key: str) -> Config:
@@ -120,7 +116,7 @@ def layer_kinds(
         InvalidInputError: the list holds something else than words, or there are too many layers.
     """
     if layers > MOST_LAYERS:
-        raise invalid(config, "num_hidden_layers", f"at most {MOST_LAYERS}")
+        raise invalid(config, "num_hidden_layers", f"at most {MOST_LAYERS:,}")
     value = config.values.get(key)
     if not isinstance(value, list | tuple) or len(value) != layers:
         return tuple(otherwise(index) for index in range(layers))

@@ -11,7 +11,6 @@ from planner.models.architectures.fields import labels
 from planner.models.architectures.head_classes import MASKED_LM, OF_TEXTS, task_of
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
-_MOST_LAYERS = 10_000
 _MASKED_SHARE = 0.15
 """Of the tokens, those that the written scripts hide and ask for; Devlin et al., arXiv:1810.04805, section 3.1."""
 _TASKS = {**MASKED_LM, **OF_TEXTS}
@@ -66,7 +65,7 @@ def _kinds(config: Config) -> list[str]:
     """Return each layer's kind: listed, or every n-th global as in configs on the Hub."""
     layers = config.size("num_hidden_layers", 22)
     kinds = config.values.get("layer_types")
-    if kinds is None and layers <= _MOST_LAYERS:
+    if kinds is None:
         interval = config.size("global_attn_every_n_layers", 3)
         return [_LOCAL if index % interval else _GLOBAL for index in range(layers)]
     if (
@@ -76,8 +75,7 @@ def _kinds(config: Config) -> list[str]:
         or not all(isinstance(kind, str) for kind in kinds)
     ):
         raise InvalidInputError(
-            f"{config.where}: layer_types must list {_GLOBAL} or {_LOCAL} for each"
-            f" of up to {_MOST_LAYERS:,} num_hidden_layers",
+            f"{config.where}: layer_types must list {_GLOBAL} or {_LOCAL} for each of num_hidden_layers",
             field="model",
         )
     return kinds

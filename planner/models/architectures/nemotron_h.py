@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.domain.model import Model
-from planner.models.architectures.config import Config
+from planner.models.architectures.config import MOST_LAYERS, Config
 from planner.models.architectures.decoder import Mixer, Mlp, Stack, assemble
 from planner.models.architectures.decoder_family import DecoderFamily
 from planner.models.architectures.decoder_layers import dense_mlp, grouped_attention
 from planner.models.architectures.experts import expert_mlp, routing_of
 from planner.models.architectures.family import family_of
-from planner.models.architectures.fields import MOST_LAYERS, invalid, layer_kinds
+from planner.models.architectures.fields import invalid, layer_kinds
 from planner.models.architectures.pieces import Piece
 from planner.models.architectures.state_space import state_space
 

@@ -298,8 +298,7 @@ def _others(names: Sequence[str]) -> str:
     """Return which framework to ask for."""
     if not names:
         return "leave it out"
-    first, *rest = names
-    return f"--framework {first}" + (f"; {', '.join(rest)} can too" if rest else "")
+    return f"{', '.join(names)} can: --framework {names[0]}"
 
 
 def _frameworks() -> tuple[str, ...]:

@@ -76,7 +76,7 @@ def zero_divides_a_pipelines_gradients(job: Job, s: Strategy) -> Breach:
     is_piped = np.asarray(s.pipeline_parallel_size) > 1
     return Breach(
         broken=is_piped & (np.asarray(s.zero_stage) > most),
-        message="ZeRO-{stage} exchanges gradients{parameters} in every micro-batch of a pipeline ({steps} per step),"
+        message="ZeRO-{stage} exchanges gradients{parameters} for each of a pipeline's {steps} micro-batches,"
         " though its {stages} stages divide them already",
         hint="use zero_stage {most} with pipelines",
         numbers={

@@ -16,7 +16,7 @@ def files(job: Job, target: str) -> Breach:
         "{job} is in the files of trainer alone" if recipe.job in _WRITTEN else "{why}",
         "recipe.job",
         job=recipe.job,
-        why=f"files are written for {', '.join(_WRITTEN)}: TRL's {recipe.job} is an experiment",
+        why=f"TRL's {recipe.job} is experimental, and has no files: {', '.join(_WRITTEN)} have",
     )
 
 

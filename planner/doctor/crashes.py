@@ -48,9 +48,7 @@ def line_end(text: str, start: int) -> int:
     return len(text) if end < 0 else end
 
 
-def crash_advice(frame: str) -> Iterator[str]:
-    """Yield what to do about a crash in a library."""
-    known = next((name for name in owners() if frame.startswith(name)), "")
-    yield (
-        f"it was in {frame}: {owners()[known]}" if known else f"it was in {frame}: begin with that"
-    )
+def crash_advice(frame: str) -> str:
+    """Return what to do about a crash in a library."""
+    of = (told for name, told in owners().items() if frame.startswith(name))
+    return f"it was in {frame}: {next(of, 'begin with that')}"

@@ -127,15 +127,9 @@ def diagnose_text(text: str) -> LogDiagnosis:
         main=main,
         others=tuple(each for each in once if each is not main),
         numbers=read_numbers(main.text) if main else None,
-        worked=tuple(_worked(main, text)) if main and main.symptom else (),
+        worked=tuple(_worked(main, main.symptom, text)) if main and main.symptom else (),
         lines=numbered.removesuffix("\n").count("\n") + 1,
     )
-
-
-def match_message(text: str) -> Symptom | None:
-    """Return the symptom of one message as a user types it; None where it is no known one."""
-    found = diagnose_text(text)
-    return found.main.symptom if found.main else None
 
 
 def _main(sightings: list[Sighting]) -> Sighting | None:
@@ -159,16 +153,14 @@ def _earliest(sightings: list[Sighting]) -> Sighting:
     return min(alike, key=attrgetter("clock"), default=first)
 
 
-def _worked(main: Sighting, text: str) -> Iterator[str]:
+def _worked(main: Sighting, symptom: Symptom, text: str) -> Iterator[str]:
     """Yield what the numbers of a message say; of a general one also what NCCL printed beside it."""
-    if main.symptom is None:
-        return
-    yield from worked_lines(main.symptom, main.text)
+    yield from worked_lines(symptom, main.text)
     if main.kind == "consequence":
         yield from waiting_lines(text)
     if main.frame:
-        yield from crash_advice(main.frame)
-    elif main.symptom.is_general:
+        yield crash_advice(main.frame)
+    elif symptom.is_general:
         told = dict.fromkeys(
             each["said"].strip() for each in islice(_TOLD.finditer(text), _MOST_TOLD)
         )
@@ -277,8 +269,8 @@ def _is_near(lowered: str, start: int, near: list[str]) -> bool:
 def _unlisted(text: str, numbered: str) -> Iterator[Sighting]:
     """Yield the first and the last exception of tracebacks that no symptom is about."""
     since = text.find(_TRACEBACK)
-    if since < 0:
-        since = _last_line(text)
+    if since < 0:  # an exception may stand in the last line without its traceback
+        since = text.rfind("\n", 0, len(text.rstrip())) + 1
     unlisted = [
         found
         for found in islice(_EXCEPTION.finditer(text, since), _MOST_HITS)
@@ -300,11 +292,6 @@ def _clock(text: str, end: int) -> str:
     """Return the last time that stands before a place, near it; those of one form sort as they went by."""
     times = _TIME.findall(text, max(0, end - _NEAR_CLOCK), end)
     return times[-1].replace("T", " ").replace(",", ".") if times else ""
-
-
-def _last_line(text: str) -> int:
-    """Return where the last line that says something begins: an exception may stand there without its traceback."""
-    return text.rfind("\n", 0, len(text.rstrip())) + 1
 
 
 def _is_known(line: str) -> bool:

@@ -216,10 +216,8 @@ def communication_dominates(timings: Timings) -> Found | None:
     most, fewest = timings.most, timings.fewest
     slower = timings.seconds[most] > timings.seconds[fewest] and timings.fixed != "steps"
     head = "more GPUs are slower" if slower else "communication-bound"
-    if timings.fixed == "steps":
-        how = f"{timings.loop_seconds(most):.1f} s / {timings.loop_seconds(fewest):.1f} s"
-    else:
-        how = f"{timings.times_the_gpus:g} x {timings.loop_seconds(most):.1f} s / {timings.loop_seconds(fewest):.1f} s"
+    times = "" if timings.fixed == "steps" else f"{timings.times_the_gpus:g} x "
+    how = f"{times}{timings.loop_seconds(most):.1f} s / {timings.loop_seconds(fewest):.1f} s"
     unknown = (
         ""
         if timings.start_up_seconds is not None

@@ -15,7 +15,7 @@ from planner.doctor.memory_numbers import (
     number_lines,
     read_numbers,
 )
-from planner.doctor.messages import MOST_BYTES, diagnose_log, diagnose_text, match_message
+from planner.doctor.messages import MOST_BYTES, diagnose_log, diagnose_text
 from planner.doctor.texts import plain
 from planner.explain.glossary import explain, find_term
 
@@ -35,6 +35,11 @@ def test_no_two_symptoms_have_one_code() -> None:
             taken = of_file.get(each["code"])
             assert not taken, f"{each['code']} is taken by {taken}; the next free one is {free}"
             of_file[each["code"]] = str(path)
+
+
+def match_message(text: str) -> Symptom | None:
+    found = diagnose_text(text)
+    return found.main.symptom if found.main else None
 
 
 def lines_of(symptom: Symptom) -> str:

@@ -10,15 +10,11 @@ from planner.doctor.scripts.reading import Script, Spot
 
 _FIXED_CUDA = re.compile(r"cuda:\d+")
 _SHARDED = (
-    "ParallelismConfig",
-    "fully_shard",
-    "FullyShardedDataParallel",
-    "FullyShardedDataParallelPlugin",
-    "FSDP",
-    "deepspeed",
-    "DeepSpeedPlugin",
+    *("ParallelismConfig", "fully_shard", "FSDP", "deepspeed", "DeepSpeedPlugin"),
+    *("FullyShardedDataParallel", "FullyShardedDataParallelPlugin"),
 )
 """Where all ranks must save together, and the model may not be wrapped."""
+_DATA_PARALLEL = ("torch.nn.DataParallel", "nn.DataParallel", "torch.nn.parallel.DataParallel")
 _FIRST_SAVES = "`if dist.get_rank() == 0:` around the writing, then dist.barrier()"
 _MOST_CALLERS, _MOST_CALLS = 3, 20
 """Functions around a call that are followed, and the calls of each."""
@@ -40,11 +36,7 @@ def data_parallel_is_one_process(script: Script) -> Iterator[Spot]:
     if script.has_ddp:
         return
     for call in script.called("DataParallel"):
-        if call.name in {
-            "torch.nn.DataParallel",
-            "nn.DataParallel",
-            "torch.nn.parallel.DataParallel",
-        }:
+        if call.name in _DATA_PARALLEL:
             yield Spot(call.node, "nn.DataParallel: five exchanges in every step through GPU 0")
 
 
@@ -85,7 +77,8 @@ def main_is_not_guarded(script: Script) -> Iterator[Spot]:
         c for c in script.called("set_start_method", "get_context") if _is_constant(c.node, "spawn")
     ]
     workers = [c for c in script.called("DataLoader") if _is_count(c.said("num_workers"))]
-    for call in (*spawns, *(workers if asks or _iterates_at_top(script) else ())):
+    iterates = any(_is_at_top(script, loop) for loop in script.training_loops)
+    for call in (*spawns, *(workers if asks or iterates else ())):
         if call.last == "notebook_launcher" or not _is_at_top(script, call.node):
             continue
         yield Spot(
@@ -99,32 +92,21 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and value > 0
 
 
-def _iterates_at_top(script: Script) -> bool:
-    return any(_is_at_top(script, loop) for loop in script.training_loops)
-
-
 def _is_at_top(script: Script, node: ast.AST) -> bool:
     if script.scope(node) is not script.tree:
         return False
     return not any(
         isinstance(above, ast.ClassDef)
-        or (isinstance(above, ast.If) and any(_is_name(n) for n in ast.walk(above.test)))
+        or (isinstance(above, ast.If) and "__name__" in ast.unparse(above.test))
         for above in script.above(node)
     )
-
-
-def _is_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "__name__"
 
 
 def every_rank_tokenises(script: Script) -> Iterator[Spot]:
     """Every process maps the data set at once, each with several workers."""
     first = (
-        "main_process_first",
-        "local_main_process_first",
-        "is_main_process",
-        "barrier",
-        "wait_for_everyone",
+        *("main_process_first", "local_main_process_first", "is_main_process"),
+        *("barrier", "wait_for_everyone"),
     )
     if not script.is_distributed and not script.called("Trainer", "TrainingArguments"):
         return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from planner.catalog.configs import trainer_fields
+from planner.catalog.configs import signs, tool, trainer_fields
 from planner.catalog.symptoms import Symptom, successors, xid_names
 
 _LARGEST = 10**9
@@ -49,9 +49,12 @@ class _Values(dict[str, Any]):
 
     def __missing__(self, name: str) -> str:
         if name == "xid":
-            return f"{self['n']} is {_xid_name(int(self['n']))}"
+            unlisted = "in no list of NVIDIA's that is known here"
+            return f"{self['n']} is {xid_names().get(int(self['n']), unlisted)}"
         if name == "successor":
             return _successor(self.get("of", ""), self["name"])
+        if name == "place":
+            return _place(self["name"])
         if name in _FACTORS:
             return _FACTORS[name](self._whole, self._part)
         raise _UnansweredError
@@ -101,8 +104,14 @@ def _either(numbers: list[int]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _xid_name(number: int) -> str:
-    return xid_names().get(number, "in no list of NVIDIA's that is known here")
+def _place(name: str) -> str:
+    """Return which tools have a setting of that name, in a section or on a command line."""
+    setting = name.replace("-", "_")
+    of = (tool(each) for each in dict.fromkeys(sign.tool for sign in signs()) if each)
+    tools = [t.title for t in of if any(key.rpartition(".")[2] == setting for key in t.known)]
+    if not tools:
+        raise _UnansweredError
+    return f"a setting of {', '.join(tools)}"
 
 
 def _successor(of: str, name: str) -> str:
@@ -114,4 +123,4 @@ def _successor(of: str, name: str) -> str:
     for table in tables:
         if name in table:
             return f"in its place {table[name]}" if table[name] else "nothing takes its place"
-    raise _UnansweredError
+    return f"help({of}) lists those that it has"

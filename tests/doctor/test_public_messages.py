@@ -194,7 +194,10 @@ def test_what_ranks_that_wait_differ_in_is_told(first: int, size: int) -> None:
 
 
 GENERAL = [each.name for each in symptoms() if each.is_general]
-PRECISE = ("nvls-cannot-be-bound", "wrong-interface", "duplicate-gpu", "two-nccls")
+PRECISE = (
+    *("nvls-cannot-be-bound", "wrong-interface", "duplicate-gpu", "two-nccls"),
+    *("ray-has-fewer-gpus", "autotp-size-twice", "completion-longer-than-the-whole"),
+)
 
 
 @pytest.mark.parametrize(("general", "precise"), list(product(GENERAL, PRECISE)))

@@ -64,7 +64,7 @@ class Sighting:
     symptom: Symptom | None
     """None for an exception of the script itself, or one that has no entry."""
     frame: str = ""
-    """Of an exception without an entry the last line of the user's own code, `train.py:12`; of a crash the library."""
+    """Of an exception without an entry, or of a general kind, the last line of the user's own code; of a crash the library."""
     clock: str = ""
     """The time of the line, or of the nearest before it that has one."""
 
@@ -158,7 +158,7 @@ def _worked(main: Sighting, symptom: Symptom, text: str) -> Iterator[str]:
     yield from worked_lines(symptom, main.text)
     if main.kind == "consequence":
         yield from waiting_lines(text)
-    if main.frame:
+    if main.frame and symptom.name == _CRASH:
         yield crash_advice(main.frame)
     elif symptom.is_general:
         told = dict.fromkeys(
@@ -180,12 +180,14 @@ def _known(text: str, numbered: str) -> Iterator[Sighting]:
             if start not in taken:
                 taken.add(start)
                 end = min(line_end(text, start), start + _LONGEST_LINE)
-                line = text[start:end].strip()
+                line, frame = text[start:end].strip(), ""
+                if symptom.is_general:
+                    frame = (crash_frame if symptom.name == _CRASH else _own_frame)(text, start)
                 yield Sighting(
                     line=numbered.count("\n", 0, start) + 1,
                     text=line,
                     symptom=(symptom.is_general and refused(line)) or symptom,
-                    frame=crash_frame(text, start) if symptom.name == _CRASH else "",
+                    frame=frame,
                     clock=_clock(text, end),
                 )
                 break
@@ -277,13 +279,11 @@ def _unlisted(text: str, numbered: str) -> Iterator[Sighting]:
         if not found["name"].endswith(_OF_LAUNCHERS) and not _is_known(found[0][:_LONGEST_LINE])
     ]
     for found in unlisted[:1] + unlisted[1:][-1:]:
-        before = text[max(0, found.start() - _LINES_BEFORE * 200) : found.start()]
-        before = before[before.rfind(_TRACEBACK) :]
         yield Sighting(
             line=numbered.count("\n", 0, found.start()) + 1,
             text=text[found.start() : min(found.end(), found.start() + _LONGEST_LINE)],
             symptom=refused(found[0]),
-            frame=_own_frame(before),
+            frame=_own_frame(text, found.start()),
             clock=_clock(text, found.end()),
         )
 
@@ -303,7 +303,9 @@ def _is_known(line: str) -> bool:
     )
 
 
-def _own_frame(traceback: str) -> str:
-    """Return the last frame of the user's own files; "" where all are of libraries."""
-    frames = [m for m in _FRAME.finditer(traceback) if not any(x in m["file"] for x in _LIBRARIES)]
+def _own_frame(text: str, start: int) -> str:
+    """Return the last frame of the user's own files in the traceback before; "" where all are of libraries."""
+    before = text[max(0, start - _LINES_BEFORE * 200) : start]
+    found = _FRAME.finditer(before[before.rfind(_TRACEBACK) :])
+    frames = [each for each in found if not any(word in each["file"] for word in _LIBRARIES)]
     return f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else ""

@@ -54,7 +54,7 @@ class _Values(dict[str, Any]):
         if name == "successor":
             return _successor(self.get("of", ""), self["name"])
         if name == "place":
-            return _place(self["name"])
+            return _place(self["name"].replace("-", "_"))
         if name in _FACTORS:
             return _FACTORS[name](self._whole, self._part)
         raise _UnansweredError
@@ -104,9 +104,8 @@ def _either(numbers: list[int]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _place(name: str) -> str:
+def _place(setting: str) -> str:
     """Return which tools have a setting of that name, in a section or on a command line."""
-    setting = name.replace("-", "_")
     of = (tool(each) for each in dict.fromkeys(sign.tool for sign in signs()) if each)
     tools = [t.title for t in of if any(key.rpartition(".")[2] == setting for key in t.known)]
     if not tools:

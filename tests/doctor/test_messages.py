@@ -105,6 +105,22 @@ def test_the_first_traceback_is_the_cause_not_the_watchdog_or_the_launcher() -> 
     assert followed == [(2, "ERR011"), (7, "ERR032")]
 
 
+def test_a_general_kind_keeps_the_line_of_the_script() -> None:
+    frames = [
+        '  File "/home/me/train.py", line 88, in <module>',
+        '  File "/v/site-packages/x.py", line 3, in f',
+    ]
+    said = "ValueError: chunk_length (4096) must be smaller than max_position (2048)"
+    found = diagnose_text("\n".join(["Traceback (most recent call last):", *frames, said]))
+    assert found.main is not None
+    assert found.main.symptom is not None
+    assert found.main.symptom.is_general
+    assert found.main.frame == "/home/me/train.py:88"
+    alone = diagnose_text("\n".join([*frames, said])).main
+    assert alone is not None
+    assert alone.frame == ""
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [

@@ -176,7 +176,7 @@ def serve(folder: Path, server: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=120,
         check=False,
     )
 

@@ -8,6 +8,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from planner.advice.engine_sizes import (
+    check_engine,
+    engine_sizes,
+    is_one_engine,
+    most_gpus,
+    nearest_gpus,
+)
 from planner.advice.plan import Plan, make_plan
 from planner.advice.rollout_setup import RolloutPlan, RolloutSetup
 from planner.catalog.rollout import EngineRecord, rollout
@@ -76,8 +83,8 @@ def make_rollout_plan(job: Job, pinned: PinnedFields) -> Plan:
 
 
 def _splits(job: Job, asked: Rollout) -> Iterator[tuple[VllmMode, int]]:
-    """Yield what generates and on how many GPUs: halvings of a node that leave some to train, or one node of several."""
-    cluster = job.cluster
+    """Yield what generates and on how many GPUs: halvings of a node that leave some to train, or of a node of several as many as can."""
+    cluster, size = job.cluster, asked.vllm_tensor_parallel_size
     if asked.vllm_mode == "none":
         yield "none", cluster.world_size
         return
@@ -87,8 +94,10 @@ def _splits(job: Job, asked: Rollout) -> Iterator[tuple[VllmMode, int]]:
         return
     if asked.generation_gpus:
         yield "server", asked.generation_gpus
+    elif size and is_one_engine(job, "server"):
+        yield "server", size
     elif cluster.nodes > 1:
-        yield "server", cluster.gpus_per_node
+        yield "server", most_gpus(job)
     else:
         size = 1
         while size < cluster.gpus_per_node:
@@ -106,7 +115,10 @@ def _setup(
     """
     record = rollout().engine
     is_apart = mode == "server"
+    has_own_node = is_apart and job.cluster.nodes > 1
     _check_weights(job, mode)
+    if mode != "none":
+        check_engine(job, asked, mode, gpus)
     trainer = _without(job, gpus) if is_apart else job
     said = replace(job.recipe, rollout=replace(asked, vllm_mode=mode))
     trainer = replace(trainer, recipe=said)
@@ -128,7 +140,8 @@ def _setup(
         generation_gpus=gpus,
         training_gpus=trainer.cluster.world_size,
         job=plan.job,
-        has_own_node=is_apart and job.cluster.nodes > 1,
+        has_own_node=has_own_node,
+        unused_gpus=job.cluster.gpus_per_node - gpus if has_own_node else 0,
         candidate=plan.chosen,
         engine=engine,
         generation=generation,
@@ -207,18 +220,11 @@ def _engine(
             f"--vllm-gpu-memory-utilization {max(_ROUND, left // _ROUND * _ROUND):.2f}"
             f"{'' if mode == 'server' else ', or --vllm-mode server'}",
         )
-    size = asked.vllm_tensor_parallel_size
-    if size and gpus % size:
-        able = replace(asked, vllm_tensor_parallel_size=None)
-        raise _refused(
-            "vllm_tensor_parallel_size",
-            f"the {gpus} GPUs that generate are no engines of {size}",
-            f"--vllm-tensor-parallel-size {max(_sizes(job, able, gpus))}",
-        )
     if mode == "none":
         record = _of_generate(job, record)
     prompts, found = _prompts(job, asked), []
-    for size in [1] if mode == "none" else _sizes(job, asked, gpus):
+    said_size = 1 if mode == "none" else asked.vllm_tensor_parallel_size
+    for size in [said_size] if said_size else engine_sizes(job, mode, gpus):
         engine = Engine(
             tensor_parallel_size=size,
             replicas=gpus // size,
@@ -256,19 +262,6 @@ def _of_generate(job: Job, record: EngineRecord) -> EngineRecord:
     return replace(record, step_seconds=each, sequence_seconds=0.0, held_bytes=0.0)
 
 
-def _sizes(job: Job, asked: Rollout, gpus: int) -> list[int]:
-    """Return the tensor parallel sizes that an engine may have: within a node, each with as many heads."""
-    if asked.vllm_tensor_parallel_size:
-        return [asked.vllm_tensor_parallel_size]
-    most = min(gpus, job.cluster.gpus_per_node)
-    return [size for size in range(1, most + 1) if gpus % size == 0 and _heads(job) % size == 0]
-
-
-def _heads(job: Job) -> int:
-    heads = (part.attention.num_heads for part in job.model.blocks if part.attention)
-    return next(heads, 1)
-
-
 def _check(job: Job, asked: Rollout) -> None:
     """Refuse sizes that the GPUs or the model do not have.
 
@@ -279,11 +272,11 @@ def _check(job: Job, asked: Rollout) -> None:
     node = cluster.gpus_per_node
     if asked.vllm_mode == "server" and cluster.world_size == 1:
         raise _refused("vllm_mode", "one GPU has no other to generate on", "--vllm-mode colocate")
-    if gpus and cluster.nodes > 1 and gpus != node:
+    if gpus and cluster.nodes > 1 and gpus > node:
         raise _refused(
             "generation_gpus",
-            f"with {cluster.nodes} nodes, generation takes one whole node of {node} GPUs, not {gpus}",
-            f"--generation-gpus {node}",
+            f"with {cluster.nodes} nodes, generation has one node of {node} GPUs to itself, not {gpus}",
+            f"--generation-gpus {most_gpus(job)}",
         )
     if gpus and cluster.world_size == 1:
         raise _refused(
@@ -293,16 +286,7 @@ def _check(job: Job, asked: Rollout) -> None:
         raise _refused(
             "generation_gpus",
             f"{gpus} GPUs for generation leave none to train: there are {cluster.world_size}",
-            f"--generation-gpus {max(1, cluster.world_size // 2)}",
-        )
-    size = asked.vllm_tensor_parallel_size
-    able = _sizes(job, replace(asked, vllm_tensor_parallel_size=None), gpus or cluster.world_size)
-    if size and size not in able:
-        nearest = min(able, key=lambda each: abs(each - size))
-        raise _refused(
-            "vllm_tensor_parallel_size",
-            f"an engine on {size} GPUs: {_heads(job)} heads and {gpus or cluster.world_size} GPUs do not divide so",
-            f"--vllm-tensor-parallel-size {nearest}",
+            f"--generation-gpus {nearest_gpus(job, 'server', cluster.world_size // 2)}",
         )
 
 

@@ -23,6 +23,8 @@ class RolloutSetup:
     """On the GPUs that train."""
     has_own_node: bool
     """Whether nothing trains on the node that generates."""
+    unused_gpus: int
+    """Of that node: neither train nor generate."""
     candidate: Candidate
     """Of the training."""
     engine: Engine

@@ -81,10 +81,13 @@ def _waits(setup: RolloutSetup) -> tuple[Figure, ...]:
     if setup.mode != "server":
         return ()
     trains, generates = (each / setup.step.step_seconds for each in setup.idle_seconds)
+    one, other = setup.training_gpus == 1, setup.generation_gpus == 1
     rest = (
-        f"the {setup.training_gpus} GPUs that train wait {format_fraction(trains)} of a step,"
-        f" the {setup.generation_gpus} that generate {format_fraction(generates)}"
+        f"the {'GPU that trains waits' if one else f'{setup.training_gpus} GPUs that train wait'} {format_fraction(trains)} of a step,"
+        f" the {'one that generates' if other else f'{setup.generation_gpus} that generate'} {format_fraction(generates)}"
     )
+    if setup.unused_gpus:
+        rest = f"{rest}; {format_gpus(setup.unused_gpus)} beside those that generate do nothing"
     return (Figure(label="Waits", amount="", rest=rest),)
 
 

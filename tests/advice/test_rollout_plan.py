@@ -71,6 +71,29 @@ def test_with_a_server_one_part_waits_for_the_other() -> None:
     assert split(vllm_mode="colocate").idle_seconds == (0.0, 0.0)
 
 
+MIXTURE = "Qwen/Qwen3-30B-A3B"
+
+
+@pytest.mark.parametrize(("nodes", "most"), [(1, 4), (2, 4)])
+def test_a_server_has_one_engine_of_a_dense_model(nodes: int, most: int) -> None:
+    plan = planned(ON_8 | {"nodes": nodes}, vllm_mode="server")
+    assert plan.rollout is not None
+    splits = [plan.rollout.chosen, *plan.rollout.others]
+    assert {each.engine.replicas for each in splits} == {1}
+    assert max(each.engine.gpus for each in splits) == most
+    assert split(vllm_mode="colocate").engine.replicas == 8
+
+
+def test_a_server_of_a_mixture_may_have_several_engines() -> None:
+    beside = {"vllm_mode": "server", "generation_gpus": 4, "model": MIXTURE, "method": "lora"}
+    assert split(**beside, vllm_tensor_parallel_size=2).engine.replicas == 2
+
+
+def test_a_tensor_size_that_is_said_is_the_gpus_of_a_dense_server() -> None:
+    found = split(vllm_mode="server", vllm_tensor_parallel_size=4)
+    assert (found.generation_gpus, found.training_gpus, found.engine.replicas) == (4, 4, 1)
+
+
 def test_a_reference_is_scored_where_beta_is_not_zero() -> None:
     without, beside = split(vllm_mode="colocate"), split(vllm_mode="colocate", beta=0.04)
     assert beside.step.step_seconds > without.step.step_seconds
@@ -95,12 +118,14 @@ def test_generate_of_transformers_needs_no_scoring_of_what_it_samples() -> None:
         ({"num_generations": 7, "global_batch_size": 512}, "num_generations", "8"),
         ({"vllm_gpu_memory_utilization": 0.95}, "vllm_gpu_memory_utilization", "0.8"),
         ({"generation_gpus": 9}, "generation_gpus", "4"),
+        ({"generation_gpus": 3}, "generation_gpus", "4"),
         ({"vllm_tensor_parallel_size": 3}, "vllm_tensor_parallel_size", "2"),
         (
             {"vllm_mode": "server", "generation_gpus": 2, "vllm_tensor_parallel_size": 4},
             "vllm_tensor_parallel_size",
             "2",
         ),
+        ({"vllm_mode": "server", "vllm_tensor_parallel_size": 8}, "vllm_tensor_parallel_size", "4"),
         ({"vllm_mode": "server", "method": "qlora"}, "vllm_mode", "colocate"),
         ({"global_batch_size": 1}, "num_generations", "--global-batch-size 8"),
         ({"beta": 0.04, "reference_model": "none"}, "reference_model", "--beta 0"),
@@ -132,8 +157,8 @@ def test_one_gpu_has_no_server_and_of_several_nodes_one_generates() -> None:
         planned({"gpu": "h100"}, model="Qwen/Qwen2.5-0.5B", vllm_mode="server")
     assert caught.value.field == "recipe.vllm_mode"
     with pytest.raises(PlannerError) as caught:
-        planned(ON_8 | {"nodes": 2}, generation_gpus=3)
-    assert "8" in caught.value.hint
+        planned(ON_8 | {"nodes": 2}, generation_gpus=9)
+    assert "--generation-gpus 4" in caught.value.hint
 
 
 def test_a_model_that_is_divided_is_no_training_of_trl() -> None:
@@ -179,7 +204,7 @@ def test_layers_are_not_divided_and_the_usual_batch_is_no_warning() -> None:
 @pytest.mark.parametrize(
     ("cluster", "recipe"),
     [
-        (ON_8, {"vllm_mode": "server", "generation_gpus": 3}),
+        (ON_8, {"vllm_mode": "server", "generation_gpus": 2}),
         (ON_8 | {"nodes": 4}, {"vllm_mode": "server"}),
     ],
 )
@@ -217,7 +242,7 @@ def test_what_is_written_says_what_was_found() -> None:
     apart = split(ON_8 | {"nodes": 2}, vllm_mode="server", model="Qwen/Qwen2.5-1.5B")
     assert apart.has_own_node
     found = apart.rollout
-    assert (found.vllm_mode, found.generation_gpus) == ("server", 8)
+    assert (found.vllm_mode, found.generation_gpus, apart.unused_gpus) == ("server", 4, 4)
     assert found.vllm_tensor_parallel_size == apart.engine.tensor_parallel_size
     assert not split(vllm_mode="server", generation_gpus=4).has_own_node
 

@@ -135,9 +135,9 @@ def test_trl_reads_what_the_plan_means() -> None:
     assert beside.vllm_gpu_memory_utilization == ROLLOUT.vllm_gpu_memory_utilization
     assert (beside.num_generations, beside.max_completion_length, beside.beta) == (4, 8, 0.04)
     assert beside.vllm_max_model_length == SPEC.sequence_length
-    apart = generating(vllm_mode="server")
-    assert (apart.use_vllm, apart.vllm_mode) == (True, "server")
-    assert apart.vllm_server_host == "127.0.0.1"
+    served = generating(vllm_mode="server")
+    assert (served.use_vllm, served.vllm_mode) == (True, "server")
+    assert served.vllm_server_host == "127.0.0.1"
     assert not generating(vllm_mode="none").use_vllm
 
 
@@ -156,10 +156,15 @@ print("trained", os.environ["CUDA_VISIBLE_DEVICES"],
 """
 
 
+def apart(**changes: Any) -> RunSpec:
+    """Return a plan with a server on two of four GPUs, one engine."""
+    rollout = replace(ROLLOUT, vllm_mode="server", vllm_tensor_parallel_size=2)
+    return replace(SPEC, rollout=rollout, **changes)
+
+
 def serve(folder: Path, server: str) -> subprocess.CompletedProcess[str]:
     """Run launch.sh with stand-ins for vLLM and for train.py, on four GPUs that are not there."""
-    spec = replace(SPEC, rollout=replace(ROLLOUT, vllm_mode="server"))
-    write(folder, spec, "trainer")
+    write(folder, apart(), "trainer")
     (folder / "trainer" / "train.py").write_text(TRAINER)
     (folder / "trl").write_text(server)
     (folder / "trl").chmod(0o755)
@@ -187,7 +192,7 @@ def test_the_server_has_gpus_of_its_own_and_ends_with_the_training(tmp_path: Pat
     assert "trained 4,5 200" in done.stdout
     (served,) = (line for line in done.stdout.splitlines() if line.startswith("served"))
     assert "6,7 vllm-serve --model example/tiny" in served
-    assert "--data_parallel_size 2" in served
+    assert "--tensor_parallel_size 2" in served
 
 
 def test_a_server_that_does_not_start_ends_the_run(tmp_path: Path) -> None:
@@ -196,14 +201,21 @@ def test_a_server_that_does_not_start_ends_the_run(tmp_path: Path) -> None:
     assert "trained" not in done.stdout
 
 
+def test_a_server_of_one_engine_is_told_of_no_other() -> None:
+    one = generate(apart(), ["trainer"])["trainer/serve.sh"]
+    assert "data_parallel_size" not in one
+    mixture = replace(ROLLOUT, vllm_mode="server")
+    several = generate(replace(SPEC, rollout=mixture), ["trainer"])["trainer/serve.sh"]
+    assert "--data_parallel_size 2" in several
+
+
 def test_what_generates_beside_another_mode_is_not_written() -> None:
     files = generate(SPEC, ["trainer"])
     assert "trainer/serve.sh" not in files
     assert "vllm" not in files["trainer/requirements.txt"]
     settings = yaml.safe_load(files["trainer/grpo.yaml"])
     assert "max_length" not in settings
-    apart = replace(SPEC, rollout=replace(ROLLOUT, vllm_mode="server"), generates_on_own_node=True)
-    elsewhere = generate(apart, ["trainer"])
+    elsewhere = generate(apart(generates_on_own_node=True), ["trainer"])
     assert "VLLM_HOST" in elsewhere["trainer/launch.sh"]
     assert "serve.sh" not in elsewhere["trainer/launch.sh"].replace("runs serve.sh", "")
     assert "vllm_server_host" not in yaml.safe_load(elsewhere["trainer/grpo.yaml"])

@@ -1,5 +1,7 @@
 """What was planned and what a log measured -> a verdict: as planned, or by how much not."""
 
+from dataclasses import replace
+
 from planner.calibrate.logs.gpus import Likeness, likeness
 from planner.calibrate.logs.layout import measured_run
 from planner.calibrate.logs.reading import Reading
@@ -68,9 +70,16 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
         InvalidInputError: the log is of another layout than the plan, or says nothing of a run.
     """
     _check_kind(reading)
+    if trace is not None and planned.generates:
+        raise InvalidInputError(
+            "a trace is compared with a step of training, and the plan's step is GRPO's",
+            hint="leave it out: the log is compared with the whole step",
+            field="--trace",
+        )
     if reading.ran_out:
         return _ran_out(planned, reading)
     _check_plan(planned, reading)
+    reading = _as_long_as_written(planned, reading)
     run, remarks = _measured(planned, reading)
     if run.step_seconds is None:
         why = reading.notes[0] if reading.notes else "none of its lines has a step's time"
@@ -90,7 +99,7 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
     if is_comparable:
         notes += _below(checks)
     checks += _learnt(reading)
-    busy = (trace or reading).busy
+    busy = None if planned.generates else (trace or reading).busy
     traced = () if busy is None else tuple(map(_traced, parts(planned, busy)))
     return Verdict(
         planned=planned,
@@ -132,6 +141,15 @@ def _check_plan(planned: Planned, reading: Reading) -> None:
         )
 
 
+def _as_long_as_written(planned: Planned, reading: Reading) -> Reading:
+    """Return the log of GRPO with the tokens that it counted for those of the plan: completions end when they do."""
+    log = reading.log
+    if not planned.generates or log is None or not log.per_step:
+        return reading
+    own = replace(log, tokens_per_step=round(log.per_step[0].amount), per_step=())
+    return replace(reading, log=own)
+
+
 def _measured(planned: Planned, reading: Reading) -> tuple[MeasuredRun, tuple[str, ...]]:
     """Return the run, measured against the plan's request; of what contradicts it the plan is named."""
     try:
@@ -165,6 +183,7 @@ def _checks(
     planned: Planned, reading: Reading, run: MeasuredRun, *, is_comparable: bool
 ) -> tuple[Check, ...]:
     seconds, tokens = run.step_seconds or 0.0, planned.tokens_per_step
+    counted = reading.log.tokens_per_step if reading.log and planned.generates else None
     reserved = reading.log.reserved_bytes if reading.log else None
     fast = seconds * FAST_ENOUGH <= planned.step_seconds.likely if is_comparable else None
     step = planned.step_seconds
@@ -174,7 +193,11 @@ def _checks(
     return (
         Check(name="step", unit="seconds", measured=seconds, planned=step, passed=fast),
         Check(
-            name="tokens/s", unit="tokens/s", measured=tokens / seconds, planned=speed, passed=fast
+            name="tokens/s",
+            unit="tokens/s",
+            measured=(counted or tokens) / seconds,
+            planned=speed,
+            passed=fast,
         ),
         _memory(
             "allocated",

@@ -36,6 +36,11 @@ def machine_for(file: str, planned: Planned) -> Machine:
         InvalidInputError: the file is of other GPUs, cannot be read, or cannot begin with this plan.
     """
     path, cluster = Path(file), planned.data["job"]["cluster"]
+    if planned.generates:
+        raise _refusal(
+            "a step of GRPO is no step of training alone, which a machine's runs are",
+            "leave it out: the run is compared all the same",
+        )
     if path.exists():
         machine = read_machine(file)
         if machine.cluster.gpu != planned.gpu:

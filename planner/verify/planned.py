@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ class Planned:
     terms: Mapping[str, float]
     """Seconds of the step."""
     memory_terms: Mapping[str, float]
+    generates: bool = False
+    """Whether its step is GRPO's: the seconds are of the whole, the terms those of its phases."""
 
     @property
     def is_of_cpus(self) -> bool:
@@ -107,7 +110,7 @@ def _planned(given: str, folder: Path | None, plan: dict[str, Any]) -> Planned:
     )
     peak = _around(memory["peak_bytes"], *around)
     terms = {str(term["name"]): _amount(term["seconds"]) for term in time["terms"]}
-    return Planned(
+    planned = Planned(
         name=shown(given),
         folder=folder,
         data=plan,
@@ -141,6 +144,44 @@ def _planned(given: str, folder: Path | None, plan: dict[str, Any]) -> Planned:
         terms=terms,
         memory_terms={str(t["name"]): _amount(t["bytes"]) for t in memory["terms"]},
     )
+    return _of_whole_step(planned, plan["rollout"]) if plan.get("rollout") else planned
+
+
+def _of_whole_step(training: Planned, rollout: Mapping[str, Any]) -> Planned:
+    """Return a plan of GRPO: its step with all phases, and what a GPU that trains holds in the fuller of both.
+
+    vLLM beside training is in its process, and in what that says of its memory; a server is in others.
+    """
+    seconds, rate = (
+        _amount(rollout[name], above=0.0) for name in ("step_seconds", "tokens_per_second")
+    )
+    is_apart = rollout["mode"] == "server"
+    generating = 0.0 if is_apart else _amount(rollout["generating_bytes"])
+    asleep = _amount(rollout["training_bytes"]) - training.reserved_bytes.likely
+    return replace(
+        training,
+        generates=True,
+        tokens_per_step=_count(round(rate * seconds)),
+        tokens_per_second=rate,
+        step_seconds=Range(
+            low=_amount(rollout["low_seconds"], above=0.0),
+            likely=seconds,
+            high=_amount(rollout["high_seconds"], above=0.0),
+        ),
+        peak_bytes=_at_least(training.peak_bytes, generating),
+        first_peak_bytes=_at_least(training.first_peak_bytes, generating),
+        reserved_bytes=_at_least(training.reserved_bytes, generating, asleep),
+        terms={
+            str(phase): sum(_amount(term["seconds"]) for term in terms)
+            for phase, terms in rollout["phases"].items()
+        },
+    )
+
+
+def _at_least(trained: Range, generating: float, asleep: float = 0.0) -> Range:
+    amounts = (trained.low, trained.likely, trained.high)
+    low, likely, high = (max(each + asleep, generating) for each in amounts)
+    return Range(low=low, likely=likely, high=high)
 
 
 def _around(likely: float, low: float, high: float) -> Range:

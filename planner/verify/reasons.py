@@ -127,7 +127,9 @@ def _by_trace(planned: Planned, busy: Busy) -> list[Reason]:
 
 
 def _by_doubt(planned: Planned) -> list[Reason]:
-    """Return the causes that the plan is least sure of: a cause's share is of the squares."""
+    """Return the causes that the plan is least sure of: a cause's share is of the squares; of GRPO the longest phase."""
+    if planned.generates:
+        return [_largest_term(planned)]
     try:
         _, candidate = answers.estimate_request(
             parse_request(dict(planned.request)), allow_paths=True

@@ -16,6 +16,7 @@ from planner.core.errors import InvalidInputError
 from planner.machine.reading import read_machine
 from planner.request.schema import parse_request
 from planner.verify import machine_file
+from planner.verify.planned import read_planned
 
 GPT2: dict[str, Any] = {
     "model": "gpt2",
@@ -383,3 +384,69 @@ def test_what_libraries_print_is_shown_of_a_run_that_fails_alone(
     said = CliRunner().invoke(cli, ["verify", str(tmp_path)]).output
     assert "\nstep 2/" in said
     assert (NOISE in said) is bool(status)
+
+
+@pytest.fixture(scope="module")
+def grpo() -> dict[str, Any]:
+    return plan_of(
+        model="Qwen/Qwen2.5-0.5B",
+        cluster={"gpu": "l40s", "gpus_per_node": 2},
+        recipe={"job": "grpo", "vllm_mode": "colocate", "mean_completion_length": 300},
+    )
+
+
+def generated(plan: dict[str, Any], slower: float = 1.0, longer: float = 1.0) -> str:
+    rollout = plan["rollout"]
+    tokens = rollout["tokens_per_second"] * rollout["step_seconds"] * longer
+    gib = max(plan["chosen"]["memory"]["peak_bytes"], rollout["generating_bytes"]) / 2**30
+    said = {"tokens_per_step": tokens, "peak_gib": gib, "loss": 0.1, "world_size": 2}
+    said["tokens_per_second"] = rollout["tokens_per_second"] / slower * longer
+    return "\n".join(json.dumps({"step": step, **said}) for step in range(1, 13))
+
+
+def test_a_run_of_grpo_is_compared_with_its_whole_step(
+    tmp_path: Path, grpo: dict[str, Any]
+) -> None:
+    rollout = grpo["rollout"]
+    result = verify(tmp_path, generated(grpo), grpo, "--json")
+    assert result.exit_code == 0, result.output
+    checks = {each["name"]: each for each in json.loads(result.output)["checks"]}
+    step, speed = checks["step"], checks["tokens/s"]
+    assert step["planned"] == pytest.approx(rollout["step_seconds"])
+    assert step["low"] == pytest.approx(rollout["low_seconds"])
+    assert step["high"] == pytest.approx(rollout["high_seconds"])
+    assert speed["planned"] == pytest.approx(rollout["tokens_per_second"], rel=1e-3)
+    held = max(rollout["training_bytes"], rollout["generating_bytes"])
+    assert checks["reserved"]["planned"] == pytest.approx(held)
+    shorter = verify(tmp_path, generated(grpo, longer=0.5), grpo, "--json")
+    assert json.loads(shorter.output)["step_seconds"] == pytest.approx(
+        rollout["step_seconds"], rel=1e-3
+    )
+    slow = verify(tmp_path, generated(grpo, slower=1.2), grpo, "--json")
+    assert slow.exit_code == 4
+    assert json.loads(slow.output)["reasons"][0]["name"] == max(
+        rollout["phases"],
+        key=lambda name: sum(each["seconds"] for each in rollout["phases"][name]),
+    )
+
+
+def test_a_server_is_no_part_of_what_the_training_process_holds(tmp_path: Path) -> None:
+    apart = plan_of(
+        model="Qwen/Qwen2.5-0.5B",
+        cluster={"gpu": "l40s", "gpus_per_node": 2},
+        recipe={"job": "grpo", "vllm_mode": "server"},
+    )
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(apart))
+    planned = read_planned(str(path))
+    assert planned.reserved_bytes.likely == pytest.approx(apart["rollout"]["training_bytes"])
+
+
+def test_a_step_of_grpo_is_no_training_step_of_a_machine(
+    tmp_path: Path, grpo: dict[str, Any]
+) -> None:
+    machine = tmp_path / "machine.json"
+    result = verify(tmp_path, generated(grpo), grpo, "--append", str(machine))
+    assert isinstance(result.exception, InvalidInputError)
+    assert result.exception.field == "--append"
+    assert not machine.exists()

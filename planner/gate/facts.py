@@ -19,6 +19,7 @@ from planner.core.units import (
     format_seconds,
 )
 from planner.domain.job import Lora
+from planner.gate.whole_step import whole_step
 from planner.request.schema import fields as request_fields
 
 Value = str | float | bool
@@ -62,6 +63,8 @@ _OTHERWISE = {
     *("cluster.intra_node", "cluster.inter_node", "strategy.family", "strategy.data_parallel_size"),
 }
 """Fields of a request that have a line of their own below, or are none of a run."""
+_GENERATED = {"num_generations", "max_completion_length", "mean_completion_length", "beta"}
+"""Those that an answer has with what GRPO generates."""
 
 
 def _asked(section: str) -> Iterator[Field]:
@@ -72,9 +75,12 @@ def _asked(section: str) -> Iterator[Field]:
         said = each.words.label or each.name.replace("_", " ")
         label = said[:1].lower() + said[1:] if said.partition(" ")[0][1:].islower() else said
         place = "" if section == "strategy" else "job." if path in _ANSWERED else "request."
+        if each.name in _GENERATED:
+            place = "job.recipe.rollout."
         kinds = [type(name) for name in each.names] or each.types
         written = next((_SHOWN[kind] for kind in kinds if kind in _SHOWN), str)
-        yield Field(path=f"{place}{path}", label=label, shown=written)
+        at = each.name if each.name in _GENERATED else path
+        yield Field(path=f"{place}{at}", label=label, shown=written)
 
 
 _OF_REQUESTS = tuple(chain(*map(_asked, ("cluster", "recipe", ""))))
@@ -92,6 +98,14 @@ FIELDS = (
     *_OF_REQUESTS,
     Field(path="family", label="strategy"),
     *_OF_LAYOUTS,
+    Field(path="rollout.mode", label="vLLM"),
+    Field(path="rollout.generation_gpus", label="GPUs that generate", shown=_number),
+    Field(path="rollout.engines", label="engines", shown=_number),
+    Field(path="rollout.tensor_parallel_size", label="GPUs of an engine", shown=_number),
+    Field(
+        path="rollout.gpu_memory_utilization", label="vLLM's share of a card", shown=format_percent
+    ),
+    Field(path="rollout.sequences_at_once", label="completions at once", shown=_number),
     Field(path="fits", label="fits", shown=_yes_or_no),
     Field(path="memory.reserved_bytes", label="memory per GPU", shown=format_bytes),
     Field(path="memory.usable_bytes", label="memory that a GPU has", shown=format_bytes),
@@ -167,6 +181,9 @@ def read_facts(answer: Mapping[str, Any], request: Mapping[str, Any] | None = No
     """
     chosen = answer.get("chosen")
     layout = chosen if isinstance(chosen, Mapping) else answer
+    rollout = answer.get("rollout")
+    if isinstance(rollout, Mapping):
+        layout = whole_step(layout, rollout)
     values: dict[str, Value] = {}
     whole = {**layout, "job": answer.get("job"), "request": request}
     for path in BY_PATH:

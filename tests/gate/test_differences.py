@@ -4,9 +4,11 @@ from typing import Any
 import pytest
 from committed import plan_answer
 
+from planner import answers
+from planner.core.errors import InvalidInputError
 from planner.gate.differences import differences
 from planner.gate.facts import FIELDS, Facts, read_facts
-from planner.request.schema import fields
+from planner.request.schema import fields, parse_request
 
 
 @pytest.fixture
@@ -75,6 +77,7 @@ def test_every_field_of_a_request_is_compared(
 
 def test_the_fields_of_a_request_are_those_of_the_table() -> None:
     compared = {each.path.removeprefix("job.").removeprefix("request.") for each in FIELDS}
+    compared |= {path.replace("recipe.rollout.", "recipe.") for path in compared}
     elsewhere = {"id", "model", "why", "machine", "strategy.family", "strategy.data_parallel_size"}
     elsewhere |= {"files.targets", "files.launchers"}  # what is written of a plan, not the plan
     links = {"cluster.intra_node", "cluster.inter_node"}
@@ -98,3 +101,47 @@ def test_what_only_one_of_two_has_is_told(plan: dict[str, Any]) -> None:
         "-",
         None,
     )
+
+
+def grpo(**recipe: Any) -> dict[str, Any]:
+    asked = {"job": "grpo", "vllm_mode": "colocate", **recipe}
+    cluster = {"gpu": "l40s", "gpus_per_node": 2}
+    request = parse_request({"model": "Qwen/Qwen2.5-0.5B", "cluster": cluster, "recipe": asked})
+    resolved, plan = answers.suggest(request, allow_paths=True)
+    read: dict[str, Any] = json.loads(json.dumps(answers.answer_plan(resolved, plan, None)))
+    return read
+
+
+def test_a_plan_of_grpo_is_its_whole_step() -> None:
+    plan = grpo(training_tokens=10**9)
+    facts, rollout, training = read_facts(plan), plan["rollout"], plan["chosen"]["training"]
+    assert facts.amount("time.step_seconds") == rollout["step_seconds"]
+    held = max(rollout["training_bytes"], rollout["generating_bytes"])
+    assert facts.amount("memory.reserved_bytes") == held
+    assert facts.amount("tokens_per_second_per_gpu") == rollout["tokens_per_second"] / 2
+    run = training["seconds"] * rollout["step_seconds"] / plan["chosen"]["time"]["step_seconds"]
+    assert facts.amount("training.seconds") == pytest.approx(run)
+    assert facts.amount("training.gpu_hours") == pytest.approx(2 * run / 3600, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changed", "label"),
+    [
+        ({"vllm_mode": "none"}, "vLLM"),
+        ({"vllm_mode": "none"}, "step"),
+        ({"num_generations": 16}, "completions per prompt"),
+        ({"mean_completion_length": 300}, "step"),
+        ({"vllm_tensor_parallel_size": 2}, "GPUs of an engine"),
+    ],
+)
+def test_what_a_plan_of_grpo_generates_is_compared(changed: dict[str, Any], label: str) -> None:
+    changes = differences(read_facts(grpo()), read_facts(grpo(**changed)))
+    assert label in {each.label for each in changes}
+
+
+@pytest.mark.parametrize("name", ["step_seconds", "training_bytes", "generating_bytes", "mode"])
+def test_figures_of_a_whole_step_that_are_none_are_refused(name: str) -> None:
+    plan = grpo()
+    plan["rollout"][name] = ["1"]
+    with pytest.raises(InvalidInputError):
+        read_facts(plan)

@@ -73,6 +73,8 @@ class RunSpec(Layout):
     rollout: Rollout | None = None
     """What GRPO generates in a step and where, all of it said; the layout is that of the GPUs that train."""
     generates_on_own_node: bool = False
+    completions_at_once: int = 0
+    """Of one engine, as planned."""
     has_experts: bool = False
     framework: str = "torch"
     """What the estimates hold for: a name of data/frameworks."""

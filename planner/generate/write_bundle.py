@@ -110,6 +110,7 @@ def _run_spec(plan: Plan) -> RunSpec:
         reference_model=recipe.reference_model,
         rollout=setup.rollout if setup else None,
         generates_on_own_node=bool(setup and setup.has_own_node),
+        completions_at_once=setup.generation.at_once if setup else 0,
         framework=job.framework.name,
         nodes=job.cluster.nodes,
         gpus_per_node=job.cluster.gpus_per_node,

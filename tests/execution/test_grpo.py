@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from trainer_runs import (
     start,
     without_dropout,
 )
+from trl.scripts import vllm_serve
 
 from planner.domain.rollout import Rollout
 from planner.generate import RunSpec, generate
@@ -159,7 +161,7 @@ print("trained", os.environ["CUDA_VISIBLE_DEVICES"],
 def apart(**changes: Any) -> RunSpec:
     """Return a plan with a server on two of four GPUs, one engine."""
     rollout = replace(ROLLOUT, vllm_mode="server", vllm_tensor_parallel_size=2)
-    return replace(SPEC, rollout=rollout, **changes)
+    return replace(SPEC, rollout=rollout, completions_at_once=40, **changes)
 
 
 def serve(folder: Path, server: str) -> subprocess.CompletedProcess[str]:
@@ -207,6 +209,17 @@ def test_a_server_of_one_engine_is_told_of_no_other() -> None:
     mixture = replace(ROLLOUT, vllm_mode="server")
     several = generate(replace(SPEC, rollout=mixture), ["trainer"])["trainer/serve.sh"]
     assert "--data_parallel_size 2" in several
+
+
+def test_a_server_writes_as_many_at_once_as_planned() -> None:
+    served = generate(apart(), ["trainer"])["trainer/serve.sh"]
+    command = served[served.index("exec trl") :].replace("\\\n", " ")
+    words = shlex.split(command.replace("${VLLM_PORT:-8000}", "8000"))
+    own, others = vllm_serve.make_parser().parse_args_and_config(
+        args=words[3:-1], return_remaining_strings=True
+    )
+    assert (own.tensor_parallel_size, own.data_parallel_size) == (2, 1)
+    assert others == ["--max-num-seqs", "40"]
 
 
 def test_what_generates_beside_another_mode_is_not_written() -> None:

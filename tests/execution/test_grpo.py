@@ -211,6 +211,24 @@ def test_a_server_of_one_engine_is_told_of_no_other() -> None:
     assert "--data_parallel_size 2" in several
 
 
+def test_a_server_of_a_node_of_its_own_comes_first_and_every_run_is_told_of_it() -> None:
+    readme = generate(apart(generates_on_own_node=True), ["trainer"])["README.md"]
+    lines = [
+        line for line in readme.splitlines() if "bash trainer/" in line and "`" not in line[:1]
+    ]
+    commands = [line for line in lines if line.startswith(("bash", "VLLM_HOST"))]
+    assert commands[0].startswith("bash trainer/serve.sh")
+    assert len(commands) > 2
+    assert all(line.startswith("VLLM_HOST=node1 bash trainer/launch.sh") for line in commands[1:])
+    assert "vLLM on 2 more" in readme.splitlines()[0]
+
+
+def test_a_server_knows_of_cards_that_do_not_reach_each_other() -> None:
+    files = generate(apart(has_peer_to_peer=False), ["trainer"])
+    for name in ("serve.sh", "launch.sh"):
+        assert "NCCL_P2P_DISABLE" in files[f"trainer/{name}"]
+
+
 def test_a_server_writes_as_many_at_once_as_planned() -> None:
     served = generate(apart(), ["trainer"])["trainer/serve.sh"]
     command = served[served.index("exec trl") :].replace("\\\n", " ")

@@ -100,6 +100,12 @@ def wanted_launchers(
         InvalidInputError: one that is named starts none of the plan's targets on its nodes.
     """
     found = launchers_of(spec, written)
+    if _has_server(spec) and names:
+        raise InvalidInputError(
+            "launchers start no vLLM server beside the training",
+            hint="--vllm-mode colocate",
+            field="files.launchers",
+        )
     used = set(found if isinstance(names, str) else ())
     for name in () if isinstance(names, str) else names:
         if name not in found:
@@ -113,6 +119,10 @@ def wanted_launchers(
     return {name: one for name, one in launchers().items() if name in used}
 
 
+def _has_server(spec: RunSpec) -> bool:
+    return spec.rollout is not None and spec.rollout.vllm_mode == "server"
+
+
 def _with_needed(name: str) -> set[str]:
     return {name}.union(*(_with_needed(each) for each in launchers()[name].needs))
 
@@ -122,8 +132,8 @@ def _obstacle(launcher: Launcher, spec: RunSpec, written: Sequence[Target]) -> s
         return f"it starts {', '.join(launcher.targets)}"
     if launcher.needs_sagemaker and not spec.sagemaker_type:
         return "it starts instances that SageMaker has (--instance)"
-    if spec.rollout and spec.rollout.vllm_mode == "server":
-        return "it starts no server on GPUs of its own (--vllm-mode colocate has none)"
+    if _has_server(spec):
+        return "it starts no vLLM server"
     return (
         f"it takes {launcher.least_nodes} nodes or more"
         if spec.nodes < launcher.least_nodes

@@ -32,6 +32,7 @@ from trainer_runs import (
 )
 from trl.scripts import vllm_serve
 
+from planner.core.errors import InvalidInputError
 from planner.domain.rollout import Rollout
 from planner.generate import RunSpec, generate
 
@@ -213,14 +214,20 @@ def test_a_server_of_one_engine_is_told_of_no_other() -> None:
 
 def test_a_server_of_a_node_of_its_own_comes_first_and_every_run_is_told_of_it() -> None:
     readme = generate(apart(generates_on_own_node=True), ["trainer"])["README.md"]
-    lines = [
-        line for line in readme.splitlines() if "bash trainer/" in line and "`" not in line[:1]
-    ]
+    lines = readme.splitlines()
     commands = [line for line in lines if line.startswith(("bash", "VLLM_HOST"))]
     assert commands[0].startswith("bash trainer/serve.sh")
     assert len(commands) > 2
     assert all(line.startswith("VLLM_HOST=node1 bash trainer/launch.sh") for line in commands[1:])
-    assert "vLLM on 2 more" in readme.splitlines()[0]
+    assert "vLLM on 2 more" in lines[0]
+
+
+@pytest.mark.parametrize("launchers", ["all", ["slurm"]])
+def test_no_launcher_starts_a_server(launchers: Any) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        generate(apart(), ["trainer"], launchers=launchers)
+    assert refused.value.field == "files.launchers"
+    assert "--vllm-mode colocate" in refused.value.hint
 
 
 def test_a_server_knows_of_cards_that_do_not_reach_each_other() -> None:

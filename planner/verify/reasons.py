@@ -41,6 +41,8 @@ _BY_CAUSE: Mapping[Cause, tuple[str, str]] = MappingProxyType(
 )
 _COMPUTED = (StepTerm.FORWARD, StepTerm.BACKWARD, StepTerm.OPTIMIZER)
 _SHOWN, _MOST = 3, 2
+_PROFILED = frozenset({"torchrun", "deepspeed"})
+"""Targets whose train.py takes --profile."""
 
 
 @frozen
@@ -147,14 +149,28 @@ def _by_doubt(planned: Planned) -> list[Reason]:
         Reason(
             name=str(largest), text=f"{share} of the plan's doubt is in {words}", attempt=attempt
         ),
-        Reason(name="trace", text="which part takes longer, the log does not say", attempt=_MORE),
+        *_traceable(planned),
     ]
+
+
+def _traceable(planned: Planned) -> list[Reason]:
+    """Return that a trace would say more, of files that write one."""
+    if not _has_profile(planned):
+        return []
+    said = "which part takes longer, the log does not say"
+    return [Reason(name="trace", text=said, attempt=_MORE)]
+
+
+def _has_profile(planned: Planned) -> bool:
+    targets = planned.data.get("launch", {}).get("targets")
+    return isinstance(targets, list) and not _PROFILED.isdisjoint(map(str, targets))
 
 
 def _largest_term(planned: Planned) -> Reason:
     name = max(planned.terms, key=planned.terms.__getitem__, default="step")
     seconds = format_seconds(planned.terms.get(name, planned.step_seconds.likely))
-    return Reason(name=name, text=f"the largest term is {_words(name)}, {seconds}", attempt=_MORE)
+    attempt = _MORE if _has_profile(planned) else _CLOCKS
+    return Reason(name=name, text=f"the largest term is {_words(name)}, {seconds}", attempt=attempt)
 
 
 def _memory(planned: Planned, name: str, measured: float | None, *, is_more: bool) -> Reason:
@@ -179,7 +195,8 @@ def _less_memory(planned: Planned) -> str:
         less.append("plan with --recompute full")
     if not less:
         less.append("plan with --offload optimizer, shorter sequences or on more GPUs")
-    return f"{', or '.join(less)}; --profile trace shows what is held"
+    trace = "; --profile trace shows what is held" if _has_profile(planned) else ""
+    return f"{', or '.join(less)}{trace}"
 
 
 def _words(term: str) -> str:

@@ -450,3 +450,12 @@ def test_a_step_of_grpo_is_no_training_step_of_a_machine(
     assert isinstance(result.exception, InvalidInputError)
     assert result.exception.field == "--append"
     assert not machine.exists()
+
+
+@pytest.mark.parametrize("target", ["torchrun", "trainer"])
+def test_a_profile_is_advised_of_files_that_take_it(
+    target: str, tmp_path: Path, plan: dict[str, Any]
+) -> None:
+    other = plan | {"launch": plan["launch"] | {"targets": [target]}}
+    result = verify(tmp_path, like(other, slower=2.0, more_memory=3.0), other)
+    assert ("--profile" in result.output) == (target == "torchrun")

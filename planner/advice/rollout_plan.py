@@ -71,7 +71,8 @@ def make_rollout_plan(job: Job, pinned: PinnedFields) -> Plan:
             found.append(_setup(job, asked, mode, gpus, held))
         except PlannerError as error:
             errors.append(error)
-            reasons.append(f"{mode} on {gpus}: {error.message}")
+            place = f"vLLM on {gpus} of the {job.cluster.world_size} GPUs"
+            reasons.append(f"{place if mode == 'server' else mode}: {error.message}")
     if not found:
         of_engine = (each for each in errors if each.field.startswith("recipe.vllm"))
         raise next(of_engine, errors[0])

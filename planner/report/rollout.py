@@ -92,11 +92,15 @@ def _waits(setup: RolloutSetup) -> tuple[Figure, ...]:
 
 
 def _generation(setup: RolloutSetup) -> tuple[Figure, ...]:
-    generation = setup.generation
-    rest = (
-        f"{generation.sequences:,} completions on each {'GPU' if setup.mode == 'none' else 'engine'}, {generation.at_once:,} at once;"
-        f" the longest sets the pace: {generation.steps:,.0f} tokens one after the other"
-    )
+    generation, longest = setup.generation, setup.rollout.max_completion_length
+    who = f"each {'GPU' if setup.mode == 'none' else 'engine'} writes"
+    if generation.at_once == generation.sequences:
+        many = f"{generation.sequences:,} completions"
+        rest = f"{who} its {many} at once, the longest of {generation.steps:,} tokens"
+    else:
+        many = f"{generation.at_once:,} of its {generation.sequences:,} completions"
+        rounds = f"{generation.steps / longest:.1f} rounds of {longest:,} tokens"
+        rest = f"{who} {many} at a time, about {rounds}"
     return (Figure(label="", amount="", rest=rest),)
 
 
@@ -109,7 +113,7 @@ def rollout_tiles(found: RolloutPlan) -> tuple[Tile, ...]:
     return (
         Tile(
             label="Memory of a GPU",
-            amount=format_bytes(max(setup.training_bytes, setup.generating_bytes)),
+            amount=format_bytes(setup.most_bytes),
             rest=f"of {usable}, at the most",
             trust=f"training {format_bytes(setup.training_bytes)}, generating"
             f" {format_bytes(setup.generating_bytes)}{' on other GPUs' if apart else ''}",
@@ -157,7 +161,7 @@ def rollout_trust() -> Figure:
     record = rollout().engine
     rest = (
         f"{record.published_steps} published steps came within {format_fraction(record.median_error)} in the median;"
-        " of phases alone none is published (docs/accuracy/post_training.md)"
+        " no published run times the phases separately (docs/accuracy/post_training.md)"
     )
     return Figure(label="Sure", amount="medium:", rest=rest)
 
@@ -167,7 +171,9 @@ def rollout_choices(found: RolloutPlan) -> list[tuple[str, str, str]]:
     best = found.chosen.step.step_seconds
     return [
         (
-            f"server on {each.generation_gpus}" if each.mode == "server" else each.mode,
+            f"vLLM on {each.generation_gpus} of the {each.all_gpus} GPUs"
+            if each.mode == "server"
+            else each.mode,
             f"{format_pace(each.step.step_seconds, best)}, {format_seconds(each.step.step_seconds)} per step",
             _flags(each),
         )

@@ -57,6 +57,16 @@ class RolloutSetup:
         return self.resident_bytes + self.engine.given_bytes
 
     @property
+    def most_bytes(self) -> float:
+        """Return the memory of a GPU in the fuller phase."""
+        return max(self.training_bytes, self.generating_bytes)
+
+    @property
+    def all_gpus(self) -> int:
+        """Return the GPUs that train or generate."""
+        return self.training_gpus + (self.generation_gpus if self.mode == "server" else 0)
+
+    @property
     def training_bytes(self) -> float:
         """Return the memory of a GPU while it trains."""
         return self.asleep_bytes + float(self.candidate.memory.reserved_bytes)

@@ -84,7 +84,9 @@ def _way_out(remedy: Remedy, plan: Plan) -> WayOut:
     """Return a remedy's line: its memory, its step, and the price of the run's tokens, or of a million."""
     job, chosen = plan.job, plan.chosen
     cluster, instance = job.cluster, job.cluster.instance
-    step_seconds = float(chosen.step_time.step_seconds)
+    whole = plan.rollout.chosen if plan.rollout else None
+    step_seconds = whole.step.step_seconds if whole else float(chosen.step_time.step_seconds)
+    held = whole.most_bytes if whole else float(chosen.memory.reserved_bytes)
     tokens = job.recipe.training_tokens or _MILLION
     hours = step_seconds * tokens / job.text_tokens_per_step / HOUR_SECONDS
     offloads = chosen.strategy.offloads_optimizer
@@ -95,11 +97,11 @@ def _way_out(remedy: Remedy, plan: Plan) -> WayOut:
         field=remedy.field,
         value=remedy.value,
         fits=True,
-        reserved_bytes=round(float(chosen.memory.reserved_bytes)),
+        reserved_bytes=round(held),
         host_bytes=round(float(host)),
         sequences=job.recipe.global_batch_size,
         step_seconds=step_seconds,
         tokens=tokens,
-        gpu_hours=hours * cluster.world_size,
+        gpu_hours=hours * (whole.all_gpus if whole else cluster.world_size),
         usd=hours * cluster.nodes * instance.usd_per_hour if instance else 0.0,
     )

@@ -257,10 +257,12 @@ def _ranks_figure(job: Job) -> Figure | None:
     return Figure(label="Ranks", amount="", rest=rest)
 
 
-def ledgers_text(candidate: Candidate, terminal: Terminal) -> tuple[str, str]:
-    """Return the ledgers of a layout's memory and of its step."""
+def ledgers_text(
+    candidate: Candidate, terminal: Terminal, time: str = "Time of one optimizer step"
+) -> tuple[str, str]:
+    """Return the ledgers of a layout's memory and of its step, under the title that says what the time is of."""
     return memory_ledger_text(candidate.memory, terminal), ledger_text(
-        "Time of one optimizer step", candidate.step_time.terms, format_seconds, terminal
+        time, candidate.step_time.terms, format_seconds, terminal
     )
 
 

@@ -37,6 +37,8 @@ _BESIDE_TIMELINE = 12
 """Characters before a stage's row."""
 _TOO_LARGE = ("MEM001", "MEM004")
 """What is said of a layout that the GPUs, or their host, cannot hold."""
+_ALONE = "training alone"
+"""What memory and step of a layout are of, where GRPO's has other phases."""
 MOST_ROWS = 8
 """Of a table."""
 
@@ -58,7 +60,11 @@ def plan_text(
         others_text(plan, terminal),
         assumptions_text(assumptions, terminal),
         rollout_ledger(plan.rollout, terminal) if plan.rollout else "",
-        *ledgers_text(plan.chosen, terminal),
+        *(
+            ledgers_text(plan.chosen, terminal, "Time of one optimizer step, training alone")
+            if plan.rollout
+            else ledgers_text(plan.chosen, terminal)
+        ),
         table_text(options, terminal) if (options := options_table(plan)) else "",
         _ranks_of(plan, terminal),
         _pipeline(plan, terminal),
@@ -104,6 +110,7 @@ def alternatives_table(plan: Plan) -> ReportTable:
     )
     return ReportTable(
         title="Alternatives",
+        note=_ALONE if plan.rollout else "",
         headings=(*_OF_LAYOUTS, Heading(name="compared")),
         rows=(chosen, *rows),
         has_choice=True,
@@ -142,7 +149,7 @@ def trade_offs_table(plan: Plan) -> ReportTable | None:
         return None
     return ReportTable(
         title="Trade-offs",
-        note="none is both faster and smaller on as many GPUs",
+        note=f"{f'{_ALONE}; ' if plan.rollout else ''}none is both faster and smaller on as many GPUs",
         headings=(Heading(name="GPUs", is_number=True), *_OF_LAYOUTS),
         rows=tuple(
             ReportRow(cells=(str(point.gpus), *_layout_cells(point.candidate)))

@@ -13,7 +13,7 @@ from planner.advice.why_not import why_not
 from planner.answers import answer_suggestion, memory_request, suggest, suggest_layout
 from planner.answers.estimate import answer_estimate
 from planner.answers.replicas import replicas_request
-from planner.core.errors import InvalidInputError, PlannerError, UnsupportedError
+from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError, UnsupportedError
 from planner.request.schema import parse_request
 from planner.rollout.step import GENERATION, SCORING, TRAINING
 
@@ -252,3 +252,14 @@ def test_vllm_is_written_for_the_gpus_that_it_is_built_for() -> None:
     plan = planned(amd, model="gpt2", vllm_mode="colocate")
     assert plan.launch.refused["trainer"].field == "recipe.vllm_mode"
     assert planned(amd, model="gpt2", vllm_mode="none").launch.targets == ("trainer",)
+
+
+def test_what_was_tried_where_nothing_fits_is_the_whole_step() -> None:
+    job: dict[str, Any] = {"model": "Qwen/Qwen2.5-7B", "vllm_mode": "colocate"}
+    cluster = {"gpu": "rtx-4090", "gpus_per_node": 2}
+    with pytest.raises(NothingFitsError) as caught:
+        planned(cluster, **job)
+    (way,) = (each for each in caught.value.ways_out if each.flag == "--method qlora")
+    whole = split(cluster, **job, method="qlora")
+    assert way.step_seconds == pytest.approx(whole.step.step_seconds)
+    assert way.reserved_bytes == round(whole.most_bytes)

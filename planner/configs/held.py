@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from planner.catalog.configs import Held
+from planner.catalog.config_rules import Held
 from planner.configs.found import Found, Setting
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-from planner.catalog.configs import Case, Held, TabledRule, ranges, tabled_rules
+from planner.catalog.config_rules import Case, Held, TabledRule, ranges, tabled_rules
 from planner.catalog.symptoms import Symptom
 
 _LONGEST = 2000

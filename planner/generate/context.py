@@ -65,15 +65,6 @@ _DEEPSPEED = {
 }
 
 
-def _gpus(spec: RunSpec) -> str:
-    """Return what it runs on: those that train, and those of a server beside them."""
-    own = "1 GPU" if spec.world_size == 1 else f"{spec.nodes} x {spec.gpus_per_node} GPUs"
-    is_apart = spec.rollout is not None and spec.rollout.vllm_mode == "server"
-    return (
-        f"{own}, vLLM on {spec.rollout.generation_gpus} more" if is_apart and spec.rollout else own
-    )
-
-
 def common_context(spec: RunSpec) -> dict[str, Any]:
     """Return the spec's fields and what the templates would otherwise have to compute."""
     world_size, task = spec.world_size, tasks()[spec.task]
@@ -84,7 +75,7 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "tokens_per_sample": spec.tokens_per_sample,
         "data_parallel_size": spec.data_parallel_size,
         "last_node": spec.nodes - 1,
-        "gpus": _gpus(spec),
+        "gpus": spec.gpus_in_words,
         "strategy": strategy_name(spec),
         "layout": _layout(spec),
         "model_ranks": world_size // spec.data_parallel_size,

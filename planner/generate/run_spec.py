@@ -168,6 +168,16 @@ class RunSpec(Layout):
         return self.nodes * self.gpus_per_node
 
     @property
+    def gpus_in_words(self) -> str:
+        """Return what it runs on: the GPUs that train, and those of a server beside them."""
+        one = self.world_size == 1
+        own = "1 GPU" if one else f"{self.nodes} x {self.gpus_per_node} GPUs"
+        rollout = self.rollout
+        if rollout is None or rollout.vllm_mode != "server":
+            return own
+        return f"{own}, vLLM on {rollout.generation_gpus} more"
+
+    @property
     def steps(self) -> int:
         """Return the optimizer steps of the commands that READMEs and launchers show."""
         return self.run_steps or README_STEPS

@@ -85,8 +85,14 @@ def test_a_server_has_one_engine_of_a_dense_model(nodes: int, most: int) -> None
 
 
 def test_a_server_of_a_mixture_may_have_several_engines() -> None:
-    beside = {"vllm_mode": "server", "generation_gpus": 4, "model": MIXTURE, "method": "lora"}
-    assert split(**beside, vllm_tensor_parallel_size=2).engine.replicas == 2
+    found = split(
+        vllm_mode="server",
+        generation_gpus=4,
+        model=MIXTURE,
+        method="lora",
+        vllm_tensor_parallel_size=2,
+    )
+    assert found.engine.replicas == 2
 
 
 def test_a_tensor_size_that_is_said_is_the_gpus_of_a_dense_server() -> None:

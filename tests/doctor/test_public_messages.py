@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.catalog.configs import tabled_rules
+from planner.catalog.config_rules import tabled_rules
 from planner.catalog.symptoms import successors, symptoms, xid_names
 from planner.doctor.messages import diagnose_text
 from planner.doctor.refusals import refused

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from planner.catalog.configs import TabledRule, tabled_rules
+from planner.catalog.config_rules import TabledRule, tabled_rules
 from planner.configs.found import Setup
 from planner.configs.rules import (
     batch,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import prod
 
-from planner.catalog.configs import TAKEN, Multiple, multiples, ranges
+from planner.catalog.config_rules import TAKEN, Multiple, multiples, ranges
 from planner.configs.found import ACCELERATE, LAUNCH, Found, Setup
 from planner.configs.meaning import short, world
 from planner.configs.rules.base import WARNING, Fault

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from planner.catalog.configs import Case, Held, TabledRule, tool
+from planner.catalog.config_rules import Case, Held, TabledRule
+from planner.catalog.configs import tool
 from planner.configs.found import TRAINER, Found, Setting, Setup
 from planner.configs.held import held_in
 from planner.configs.meaning import (

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from planner.catalog.configs import Key, TabledRule, keys_of
+from planner.catalog.config_rules import TabledRule
+from planner.catalog.configs import Key, keys_of
 from planner.configs.found import ACCELERATE, LAUNCH, Found, Setting, Setup
 from planner.configs.meaning import fsdp_version, is_of_sagemaker, short
 from planner.configs.rules.base import Edit, Fault, removed, set_to

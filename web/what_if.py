@@ -111,9 +111,9 @@ def as_chosen(query: Iterable[tuple[str, str]], *, holds_layout: bool = False) -
         query: of a form, with choices or without.
         holds_layout: as an estimate does; else a layout is searched.
     """
-    said = list(query)
+    said = [(name, text) for name, text in query if text.strip()]
     before = {name: text for name, text in said if name not in {CHANGE, HELD, LAYOUT}}
-    changes = [text for name, text in said if name == CHANGE and text]
+    changes = [text for name, text in said if name == CHANGE]
     if not holds_layout and not changes:
         return before
     kept = (LAYOUT, HELD) if holds_layout else (HELD,)

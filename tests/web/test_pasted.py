@@ -41,7 +41,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
 
 
 def test_a_form_leads_to_the_shortest_address(client: TestClient) -> None:
-    filled = {"model": "gpt2", "gpus_per_node": "4", "topology": "", "machine": " "}
+    filled = {"model": ["gpt2", ""], "gpus_per_node": "4", "topology": "", "machine": " "}
     answer = client.post("/plan", data=filled)
     assert answer.status_code == 303
     assert answer.headers["location"] == "/plan?model=gpt2&gpus_per_node=4"

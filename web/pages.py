@@ -21,6 +21,7 @@ from web.form import control_of, is_json
 from web.wording import coded, in_labels, in_links, with_detail, without_field
 
 STATIC = Path(__file__).parent / "static"
+_INDENTATION = re.compile(r"\n\s+(?=<)")
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[A-Za-z/]{1,5}\b)")
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -35,8 +36,8 @@ _LINK = Markup('<a class="term" href="/terms/{name}">{word}</a>')
 
 
 def render(template: str, **context: Any) -> str:
-    """Return a page; every text in it is escaped."""
-    return _environment().get_template(template).render(context)
+    """Return a page; every text in it is escaped, so that only tags begin with "<" and need no indentation."""
+    return _INDENTATION.sub("\n", _environment().get_template(template).render(context))
 
 
 @cache

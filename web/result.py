@@ -13,7 +13,6 @@ from markupsafe import Markup
 from planner import __version__, answers
 from planner.accuracy.evidence import evidence_table, nearest_evidence
 from planner.advice.alternatives import ParetoPoint
-from planner.advice.confidence import like_words
 from planner.advice.plan import Plan
 from planner.advice.rules.verdict import named_beside, obstacle
 from planner.advice.why_not import why_answer
@@ -151,7 +150,7 @@ def _evidence(plan: Plan) -> SheetTable | None:
             )
             for row in table.rows
         ),
-        note=like_words(plan.job, plan.confidence.like),
+        aside=", ".join(row.cells[-2] for row in table.rows),
     )
 
 

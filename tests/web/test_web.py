@@ -222,7 +222,7 @@ def test_result_page_says_what_the_library_says(client: TestClient) -> None:
     # The word is a link, and what a page says is joined with spaces.
     reason, command, _ = plan.confidence.reason.partition("; planner accuracy --source ")
     assert command
-    assert f"How sure : {plan.confidence.level}; {reason}. The nearest" in page.text
+    assert f"How sure : {plan.confidence.level}; {reason}. Nearest published runs" in page.text
     assert plan.confidence.like
     for source in plan.confidence.like.sources:
         assert f'<a href="/accuracy/{source}">{source}</a>' in html

@@ -25,7 +25,7 @@ from planner.request.schema import Request, fields, parse_request
 from planner.request.typed import read_each, unless_wrong
 from planner.request.wire import Asked, nested
 from planner.request.wish import read_wish
-from web.packed import LONG, packed, unpacked
+from web.packed import LONG, is_json, packed, unpacked
 
 _FIELDS: dict[str, Asked] = {
     each.name: each
@@ -211,11 +211,6 @@ def _machine(text: str) -> object:
 def _model(text: str) -> object:
     """Return a model's name as it is, and of a pasted config.json what it holds."""
     return _object("model", text, _WHOLE) if is_json(text) else text
-
-
-def is_json(text: str) -> bool:
-    """Return whether a text was meant as a file of JSON: no name begins so."""
-    return text.startswith(("{", "["))
 
 
 def _object(name: str, text: str, hint: str) -> dict[str, Any]:

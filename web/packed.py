@@ -30,7 +30,12 @@ def packed(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_pasted(name: str, text: str) -> bool:
-    return bool(text) and (name != "model" or text.startswith(("{", "[")))
+    return bool(text) and (name != "model" or is_json(text))
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text was meant as a file of JSON: no name begins so."""
+    return text.startswith(("{", "["))
 
 
 def has_pasted(values: Mapping[str, str]) -> bool:

@@ -17,7 +17,8 @@ from planner.core.units import (
     format_rate,
     format_seconds,
 )
-from web.form import control_of, is_json
+from web.form import control_of
+from web.packed import is_json
 from web.wording import coded, in_labels, in_links, with_detail, without_field
 
 STATIC = Path(__file__).parent / "static"

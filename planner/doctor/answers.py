@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypedDict, cast
+from typing import Annotated, Any, Literal, TypedDict
 
 from planner.answers.envelope import SCHEMA_VERSION
 from planner.answers.shapes import Fields
@@ -82,11 +82,17 @@ class LogAnswer(TypedDict):
 
 def answer_timings(found: Diagnosis) -> TimingsAnswer:
     """Return a diagnosis of timings."""
-    head = {"schema_version": SCHEMA_VERSION, "kind": "timings"}
-    said = {
-        name: getattr(found, name) for name in TimingsAnswer.__annotations__ if name not in head
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "timings",
+        "code": found.code,
+        "name": found.name,
+        "message": found.message,
+        "arithmetic": list(found.arithmetic),
+        "ceiling": found.ceiling,
+        "next": found.next,
+        "batches": found.batches,
     }
-    return cast("TimingsAnswer", {**head, **said, "arithmetic": list(found.arithmetic)})
 
 
 def answer_faults(faults: Mapping[str, Sequence[Fault]]) -> ScriptsAnswer:
@@ -138,5 +144,13 @@ def _sighting(each: Sighting) -> SightingAnswer:
 
 
 def _symptom(known: Symptom) -> SymptomAnswer:
-    of_answer = {name: getattr(known, name) for name in SymptomAnswer.__annotations__}
-    return cast("SymptomAnswer", of_answer)
+    return {
+        "code": known.code,
+        "name": known.name,
+        "title": known.title,
+        "cause": known.cause,
+        "first": known.first,
+        "confirm": known.confirm,
+        "page": known.page,
+        "source": known.source,
+    }

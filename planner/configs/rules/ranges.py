@@ -7,9 +7,12 @@ from planner.catalog.config_rules import TAKEN, Multiple, multiples, ranges
 from planner.configs.found import ACCELERATE, LAUNCH, Found, Setup
 from planner.configs.meaning import short, world
 from planner.configs.rules.base import WARNING, Fault
+from planner.domain.strategy import divisors
 
 _SHOWN = 12
 """Divisors that are listed."""
+_LARGEST = 10**9
+"""Whose divisors are looked for."""
 
 
 def number_is_out_of_range(setup: Setup) -> Iterator[Fault]:
@@ -68,7 +71,7 @@ def _apart(setup: Setup, found: Found, each: Multiple) -> Iterator[Fault]:
         what = {"multiple": "no multiple of", "least": "less than", "equal": "not"}[each.relation]
         hint = f"{_names(whole)} of {by}"
         if each.relation == "multiple" and len(part) == 1:
-            right = [str(n) for n in range(1, number + 1) if number % n == 0][:_SHOWN]
+            right = [str(n) for n in divisors(number)[:_SHOWN]] if number <= _LARGEST else ["1"]
             hint = f"{_names(part)} of {', '.join(right)}"
         elif each.relation == "multiple":
             hint = f"{_names(whole)} of {number // by * by or by} or {(number // by + 1) * by}"

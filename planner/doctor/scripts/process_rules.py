@@ -10,8 +10,13 @@ from planner.doctor.scripts.reading import Script, Spot
 
 _FIXED_CUDA = re.compile(r"cuda:\d+")
 _SHARDED = (
-    *("ParallelismConfig", "fully_shard", "FSDP", "deepspeed", "DeepSpeedPlugin"),
-    *("FullyShardedDataParallel", "FullyShardedDataParallelPlugin"),
+    "ParallelismConfig",
+    "fully_shard",
+    "FullyShardedDataParallel",
+    "FullyShardedDataParallelPlugin",
+    "FSDP",
+    "deepspeed",
+    "DeepSpeedPlugin",
 )
 """Where all ranks must save together, and the model may not be wrapped."""
 _DATA_PARALLEL = ("torch.nn.DataParallel", "nn.DataParallel", "torch.nn.parallel.DataParallel")
@@ -105,8 +110,11 @@ def _is_at_top(script: Script, node: ast.AST) -> bool:
 def every_rank_tokenises(script: Script) -> Iterator[Spot]:
     """Every process maps the data set at once, each with several workers."""
     first = (
-        *("main_process_first", "local_main_process_first", "is_main_process"),
-        *("barrier", "wait_for_everyone"),
+        "main_process_first",
+        "local_main_process_first",
+        "is_main_process",
+        "barrier",
+        "wait_for_everyone",
     )
     if not script.is_distributed and not script.called("Trainer", "TrainingArguments"):
         return

@@ -110,6 +110,7 @@ def test_a_race_is_judged_by_runs_to_the_end(
         return json.dumps({**said, "plans": [*shown, failed]}) + "\n"
 
     monkeypatch.setattr(measured, "RACES", tmp_path / "races.toml")
+    monkeypatch.setattr(measured, "version", lambda name: f"of {name}")
     runs = line("pp-4", 50.0, ("pp-4", 1.0)) + line("ddp", 70.0, ("ddp", 1.1))
     (tmp_path / "lines").write_text(runs + line("race", 30.0, ("pp-4", 1.3), ("ddp", 1.2)))
     measured.write_races(tmp_path / "lines")

@@ -57,3 +57,9 @@ def test_ligers_other_kernels_stay_away_from_what_is_compiled_and_from_experts()
     experts = kernels(replace(FUSED, compile=False, has_experts=True))
     assert experts == whole | {"swiglu": False}
     assert not any(on for name, on in kernels(FUSED).items() if "entropy" not in name)
+
+
+def test_ligers_loss_is_left_out_on_a_cpu_without_the_interpreter(tmp_path: Path) -> None:
+    shards = with_layout(FUSED, zero_stage=3, recompute="full")
+    runs = launch_several(tmp_path, {"shards": shards}, "--no-dropout")
+    assert_parity(runs["shards"], expected("llama"))

@@ -44,7 +44,7 @@ def test_a_fused_loss_is_ligers_in_every_script(framework: str) -> None:
     settings = yaml.safe_load(files["trainer/sft.yaml"])
     assert settings["use_liger_kernel"] is True
     assert settings["liger_kernel_config"]["fused_linear_cross_entropy"] is False  # TRL has its own
-    assert "fuse_loss(model)" in script_of(files, own)
+    assert "fuse_loss(model, args)" in script_of(files, own)
     for name in folders(files):
         assert "liger-kernel" in files[f"{name}/requirements.txt"]
 

@@ -221,6 +221,31 @@ def signs() -> tuple[Sign, ...]:
     return build(Signs, read("configs", "signs"), "configs/signs").sign
 
 
+@frozen
+class Asked:
+    """Settings of files that are known, and not read, which ask for what no plan is made for."""
+
+    of: str
+    """The title of their sign."""
+    keys: tuple[str, ...]
+    """One of them is there, and on."""
+    asks: str
+
+
+@frozen
+class AskedSettings:
+    """The record."""
+
+    source: str
+    setting: tuple[Asked, ...]
+
+
+@cache
+def asked() -> tuple[Asked, ...]:
+    """Return what such settings ask for: `data/configs/asked.toml`."""
+    return build(AskedSettings, read("configs", "asked"), "configs/asked").setting
+
+
 @cache
 def tool(name: str) -> Tool:
     """Return what the keys of a tool's files are for us."""

@@ -25,4 +25,5 @@ def spelled(path: str, text: str, known: Collection[str] = ()) -> str:
 
 def unplanned(path: str, text: str) -> str:
     """Return what is said of a field's value that tools have and no plan is made for; "" of any other."""
-    return str(read("request", "unplanned").get(path, {}).get(plain(text), ""))
+    known = read("request", "unplanned").get(path, ())
+    return next((str(each["says"]) for each in known if plain(text) in each["names"]), "")

@@ -138,6 +138,10 @@ def _told_program(
 ) -> Iterator[Found]:
     """Yield what flags tell a program of its own, which is named by its command, its module or that one's file."""
     arguments = _arguments(words, file)
+    module = _module(command.text)
+    method = known.commands.get(module) or known.commands.get(module.rpartition(".")[2])
+    if method and (arguments.settings or not known.tool):
+        arguments.add("method", method, command.line)
     if not known.tool:
         for word in words:
             key, separator, value = word.text.partition("=")
@@ -145,8 +149,6 @@ def _told_program(
                 arguments.add(key.lstrip("+"), value if word.is_known else UNKNOWN, word.line)
         yield arguments.found(known.title, is_command=True)
     elif arguments.settings:
-        if method := known.commands.get(_module(command.text).rpartition(".")[2]):
-            arguments.add("method", method, command.line)
         arguments.add("script", command.text, command.line)
         is_whole = all(word.is_known for word in words) and _config(words) is None
         found = arguments.found(TRAINER, is_whole=is_whole, is_command=True)

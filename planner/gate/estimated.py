@@ -16,18 +16,19 @@ _NVME = "what goes to NVMe is estimated as if host memory held it: the host need
 
 def why_not(setup: Setup) -> str:
     """Return that a run is none of those that are estimated; "" where it is."""
+    other = method_of(setup)
     unread = next((each.kind for each in setup.found if each.kind not in READ), None)
-    if unread is not None:
+    if unread is not None and other is None:
         return f"not estimated: the files of {unread} are known here, and not read"
     written = written_deepspeed(setup)
     if written is not None:
         place = f"line {written.line} of {written.file}"
         return f"not estimated: the script writes DeepSpeed's configuration itself ({place})"
-    other = method_of(setup)
-    if other is None or job_of(other):
+    if other is None or (job_of(other) and unread is None):
         return ""
     what = other.text.upper() if other.text in _METHODS else one_line(other.text)
-    return f"not estimated: {what} ({other.name} in line {other.line} of {other.file})"
+    name = other.name if unread is None else other.key
+    return f"not estimated: {what} ({name} in line {other.line} of {other.file})"
 
 
 def left_out_of(setup: Setup) -> Iterator[str]:

@@ -23,7 +23,18 @@ def test_a_job_by_the_names_that_tools_have(typed: str, meant: str) -> None:
     assert parsed(job=typed).job == meant
 
 
-@pytest.mark.parametrize(("typed", "nearest"), [("kto", "dpo"), ("PPO", "grpo"), ("gkd", "dpo")])
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [
+        *(("kto", "dpo"), ("PPO", "grpo"), ("gkd", "dpo")),
+        *(
+            ("agent", "grpo"),
+            ("multi_turn", "grpo"),
+            ("async-grpo", "grpo"),
+            ("Fully Async", "grpo"),
+        ),
+    ],
+)
 def test_what_is_other_arithmetic_is_refused_with_what_is_nearest(typed: str, nearest: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         parsed(job=typed)

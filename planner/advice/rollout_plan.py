@@ -16,7 +16,7 @@ from planner.advice.engine_sizes import (
     nearest_gpus,
 )
 from planner.advice.plan import Plan, make_plan
-from planner.advice.rollout_setup import RolloutPlan, RolloutSetup
+from planner.advice.rollout_setup import RolloutPlan, RolloutSetup, padded_completion
 from planner.catalog.rollout import EngineRecord, rollout
 from planner.core.errors import InvalidInputError, NothingFitsError, PlannerError
 from planner.core.term import Term
@@ -155,15 +155,11 @@ def _setup(
 
 
 def _trained_in(plan: Plan, asked: Rollout) -> StepTime:
-    """Return the training of a step, in which TRL pads each completion to the longest that there is."""
-    recipe = plan.job.recipe
-    longest = lengths(asked.max_completion_length, asked.mean_completion_length).longest_of(
-        recipe.global_batch_size
-    )
-    tokens = asked.prompt_tokens + math.ceil(longest)
-    if tokens >= recipe.sequence_length:
+    """Return the training of a step, whose completions are as long as the longest that there is."""
+    tokens = asked.prompt_tokens + padded_completion(plan.job)
+    if tokens >= plan.job.recipe.sequence_length:
         return plan.chosen.step_time
-    shorter = replace(plan.job, recipe=replace(recipe, sequence_length=tokens))
+    shorter = replace(plan.job, recipe=replace(plan.job.recipe, sequence_length=tokens))
     return estimate_step_time(shorter, plan.chosen.strategy)
 
 

@@ -1,5 +1,6 @@
 """Where a job of GRPO generates and where it trains: one split of the GPUs, and those that were compared."""
 
+import math
 from dataclasses import replace
 
 from planner.core.frozen import frozen
@@ -8,8 +9,21 @@ from planner.domain.job import Job
 from planner.domain.rollout import Rollout, VllmMode
 from planner.rollout.engine import Engine
 from planner.rollout.generation import Generation
+from planner.rollout.lengths import lengths
 from planner.rollout.step import GENERATION, GrpoStep
 from planner.search.candidate import Candidate
+
+
+def padded_completion(job: Job) -> int:
+    """Return the tokens that TRL pads every completion to: those of the longest of a step, wherever it is trained on.
+
+    Source: TRL 1.16, grpo_trainer.py, _generate_and_score_completions: each process pads its own, and waits for the others.
+    """
+    asked = job.recipe.rollout
+    if asked is None:
+        raise TypeError("a job of GRPO says what it generates")
+    found = lengths(asked.max_completion_length, asked.mean_completion_length)
+    return math.ceil(found.longest_of(job.recipe.global_batch_size))
 
 
 @frozen
@@ -52,6 +66,11 @@ class RolloutSetup:
         )
 
     @property
+    def trained_tokens(self) -> int:
+        """Return the tokens of a completion as it is trained on."""
+        return padded_completion(self.job)
+
+    @property
     def generating_bytes(self) -> float:
         """Return the memory of a GPU while completions are written."""
         return self.resident_bytes + self.engine.given_bytes
@@ -65,6 +84,11 @@ class RolloutSetup:
     def all_gpus(self) -> int:
         """Return the GPUs that train or generate."""
         return self.training_gpus + (self.generation_gpus if self.mode == "server" else 0)
+
+    @property
+    def nodes(self) -> int:
+        """Return the nodes that train or generate."""
+        return self.job.cluster.nodes + self.has_own_node
 
     @property
     def training_bytes(self) -> float:

@@ -10,13 +10,14 @@ from planner.advice.rollout_setup import RolloutSetup
 from planner.answers.parts import layout_answer, term_answer
 from planner.core.errors import UnsupportedError
 from planner.domain.job import Job
+from planner.request.remarks import Assumption
 from planner.request.schema import HOW_MANY, Request
 from planner.search.pinned_fields import PinnedFields
 
 if TYPE_CHECKING:
     from planner.answers.shapes import RolloutAnswer, RolloutSetupAnswer
 
-TRAINED_BY = "trained by replicas and sharding alone, as TRL does"
+_TRAINED_BY = "trained by replicas and sharding alone, as TRL does"
 
 
 def suggest_rollout(request: Request, job: Job, pinned: PinnedFields) -> Plan:
@@ -34,6 +35,17 @@ def suggest_rollout(request: Request, job: Job, pinned: PinnedFields) -> Plan:
                 field=name,
             )
     return make_rollout_plan(job, pinned)
+
+
+def as_trained(plan: Plan) -> tuple[Assumption, ...]:
+    """Return what is taken of a plan's training: shorter completions shorten it only where the longest is shorter."""
+    found = (Assumption(text=_TRAINED_BY, field="recipe.job"),)
+    setup = plan.rollout.chosen if plan.rollout else None
+    if setup is None or setup.rollout.mean_completion_length is None:
+        return found
+    tokens = setup.trained_tokens
+    text = f"trained on completions padded to {tokens:,} tokens, the longest of a step, as TRL does"
+    return (*found, Assumption(text=text, field="recipe.mean_completion_length"))
 
 
 def refuse_rollout(request: Request) -> None:
@@ -67,6 +79,7 @@ def _setup(setup: RolloutSetup) -> RolloutSetupAnswer:
     trains, generates = setup.idle_seconds
     return {
         "mode": setup.mode,
+        "nodes": setup.nodes,
         "generation_gpus": setup.generation_gpus,
         "training_gpus": setup.training_gpus,
         "engines": engine.replicas,

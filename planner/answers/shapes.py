@@ -271,10 +271,41 @@ class WhyAnswer(TypedDict):
     comparison: str
 
 
+class PhaseMemory(TypedDict):
+    """What a GPU holds in a phase of GRPO: `low_bytes` and `high_bytes` surround `reserved_bytes`, the others `peak_bytes`."""
+
+    gpus: int
+    peak_bytes: int
+    reserved_bytes: int
+    low_bytes: int
+    high_bytes: int
+    peak_low_bytes: int
+    peak_high_bytes: int
+
+
+class WholeStepMemory(TypedDict):
+    """The memory of the fullest GPU, and of one in each phase."""
+
+    reserved_bytes: int
+    usable_bytes: int
+    phase: str
+    phases: dict[str, PhaseMemory]
+
+
+class WholeStepAnswer(TypedDict):
+    """A step of GRPO with all its phases, by the names that a layout has for its training alone."""
+
+    time: TimeAnswer
+    memory: WholeStepMemory
+    training: TrainingAnswer | None
+    tokens_per_second_per_gpu: float
+
+
 class RolloutSetupAnswer(TypedDict):
     """One split of the GPUs of GRPO: what each phase of a step takes, and what a GPU holds in it."""
 
     mode: str
+    nodes: int
     generation_gpus: int
     training_gpus: int
     engines: int
@@ -318,7 +349,8 @@ class SuggestionAnswer(Accepted, OfMachine):
     confidence: Annotated[Fields, Confidence]
     search: Annotated[Fields, SearchSummary]
     rollout: NotRequired[RolloutAnswer]
-    """Of GRPO: `chosen` is the training of its step alone."""
+    """Of GRPO: where it generates; `chosen` is the training of its step alone."""
+    whole_step: NotRequired[WholeStepAnswer]
     why: NotRequired[WhyAnswer]
 
 

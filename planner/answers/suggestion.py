@@ -20,12 +20,13 @@ from planner.answers.estimate import candidate_answers, estimate_answer
 from planner.answers.open_request import decided, nearest_written
 from planner.answers.parts import finding_answer, layout_answer
 from planner.answers.rollout import (
-    TRAINED_BY,
+    as_trained,
     refuse_rollout,
     rollout_answer,
     suggest_rollout,
 )
 from planner.answers.ways_out import with_ways_out
+from planner.answers.whole_step import whole_step
 from planner.core import deadline
 from planner.core.errors import NothingFitsError, TookTooLongError
 from planner.core.units import format_bytes
@@ -86,8 +87,7 @@ def _suggest(request: Request, *, allow_paths: bool) -> tuple[Resolved, Plan]:
     pinned = pinned_fields(request.strategy)
     if own.job.recipe.rollout is not None:
         plan = suggest_rollout(request, own.job, pinned)
-        trained = Assumption(text=TRAINED_BY, field="recipe.job")
-        return replace(own, job=plan.job, assumptions=(*own.assumptions, trained)), plan
+        return replace(own, job=plan.job, assumptions=(*own.assumptions, *as_trained(plan))), plan
     stacks = (own, *other_stacks(request, own, allow_paths=allow_paths))
     is_open = request.objective in {"gpus", "cost"} or request.max_gpus or request.deadline_hours
     with _in_time(request, stacks, pinned):
@@ -222,6 +222,7 @@ def answer_plan(resolved: Resolved, plan: Plan, request_id: str | int | None) ->
     rollout = rollout_answer(plan)
     if rollout is not None:
         answer["rollout"] = rollout
+        answer["whole_step"] = whole_step(answer)
     if resolved.machine is not None:
         answer["machine"] = asdict(resolved.machine)
     return answer

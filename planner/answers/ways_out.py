@@ -103,5 +103,5 @@ def _way_out(remedy: Remedy, plan: Plan) -> WayOut:
         step_seconds=step_seconds,
         tokens=tokens,
         gpu_hours=hours * (whole.all_gpus if whole else cluster.world_size),
-        usd=hours * cluster.nodes * instance.usd_per_hour if instance else 0.0,
+        usd=hours * (whole or cluster).nodes * instance.usd_per_hour if instance else 0.0,
     )

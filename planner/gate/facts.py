@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.answers.shapes import ClusterAnswer, NamedRecipe
+from planner.answers.whole_step import whole_step
 from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.core.units import (
@@ -19,7 +20,6 @@ from planner.core.units import (
     format_seconds,
 )
 from planner.domain.job import Lora
-from planner.gate.whole_step import whole_step
 from planner.request.schema import fields as request_fields
 
 Value = str | float | bool
@@ -183,7 +183,8 @@ def read_facts(answer: Mapping[str, Any], request: Mapping[str, Any] | None = No
     layout = chosen if isinstance(chosen, Mapping) else answer
     rollout = answer.get("rollout")
     if isinstance(rollout, Mapping):
-        layout = whole_step(layout, rollout)
+        alone = {"rollout": rollout, "model_flops_utilization": None}
+        layout = {**layout, **alone, **whole_step({**answer, "chosen": layout})}
     values: dict[str, Value] = {}
     whole = {**layout, "job": answer.get("job"), "request": request}
     for path in BY_PATH:

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.answers.shapes import WholeStepAnswer
+from planner.answers.whole_step import whole_step
 from planner.calibrate.logs.log_file import shown
 from planner.calibrate.logs.plans import request_of_plan
 from planner.core.errors import InvalidInputError
 from planner.core.files import open_file
 from planner.core.frozen import frozen
 from planner.domain.job import sequences_of_a_sample
+from planner.rollout.step import GENERATION, TRAINING
 
 LARGEST_PLAN = 2**25
 """Bytes of a plan.json that are read."""
@@ -102,7 +105,9 @@ def read_planned(given: str, *, field: str = "") -> Planned:
 
 def _planned(given: str, folder: Path | None, plan: dict[str, Any]) -> Planned:
     job, chosen = plan["job"], plan["chosen"]
-    time, memory = chosen["time"], chosen["memory"]
+    rollout: Mapping[str, Any] = plan.get("rollout") or {}
+    whole = whole_step(plan) if rollout else None
+    time, memory = (whole or chosen)["time"], chosen["memory"]
     cluster, recipe = job["cluster"], job["recipe"]
     around = (
         memory["low_bytes"] / memory["reserved_bytes"],
@@ -144,37 +149,29 @@ def _planned(given: str, folder: Path | None, plan: dict[str, Any]) -> Planned:
         terms=terms,
         memory_terms={str(t["name"]): _amount(t["bytes"]) for t in memory["terms"]},
     )
-    return _of_whole_step(planned, plan["rollout"]) if plan.get("rollout") else planned
+    return _of_whole_step(planned, whole, rollout) if whole else planned
 
 
-def _of_whole_step(training: Planned, rollout: Mapping[str, Any]) -> Planned:
-    """Return a plan of GRPO: its step with all phases, and what a GPU that trains holds in the fuller of both.
+def _of_whole_step(
+    training: Planned, whole: WholeStepAnswer, rollout: Mapping[str, Any]
+) -> Planned:
+    """Return a plan of GRPO: the speed of its step, and what a GPU that trains holds in the fuller of both phases.
 
     vLLM beside training is in its process, and in what that says of its memory; a server is in others.
     """
-    seconds, rate = (
-        _amount(rollout[name], above=0.0) for name in ("step_seconds", "tokens_per_second")
-    )
-    is_apart = rollout["mode"] == "server"
-    generating = 0.0 if is_apart else _amount(rollout["generating_bytes"])
-    asleep = _amount(rollout["training_bytes"]) - training.reserved_bytes.likely
+    rate, phases = _amount(rollout["tokens_per_second"], above=0.0), whole["memory"]["phases"]
+    generating = _amount(phases[GENERATION]["reserved_bytes"])
+    if rollout["mode"] == "server":
+        generating = 0.0
+    asleep = _amount(phases[TRAINING]["reserved_bytes"]) - training.reserved_bytes.likely
     return replace(
         training,
         generates=True,
-        tokens_per_step=_count(round(rate * seconds)),
+        tokens_per_step=_count(round(rate * training.step_seconds.likely)),
         tokens_per_second=rate,
-        step_seconds=Range(
-            low=_amount(rollout["low_seconds"], above=0.0),
-            likely=seconds,
-            high=_amount(rollout["high_seconds"], above=0.0),
-        ),
         peak_bytes=_at_least(training.peak_bytes, generating),
         first_peak_bytes=_at_least(training.first_peak_bytes, generating),
         reserved_bytes=_at_least(training.reserved_bytes, generating, asleep),
-        terms={
-            str(phase): sum(_amount(term["seconds"]) for term in terms)
-            for phase, terms in rollout["phases"].items()
-        },
     )
 
 

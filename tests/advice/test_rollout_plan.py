@@ -1,5 +1,6 @@
 """Where GRPO generates and where it trains: splits, what each holds, what is refused."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -110,6 +111,67 @@ def test_shorter_completions_take_less_and_do_not_change_what_is_held() -> None:
     longest, shorter = split(), split(mean_completion_length=300)
     assert shorter.step.seconds_of(GENERATION) < longest.step.seconds_of(GENERATION)
     assert shorter.training_bytes == longest.training_bytes
+
+
+def test_a_mean_that_is_said_is_answered_with_the_tokens_that_training_pads_to() -> None:
+    def padded(mean: int) -> tuple[int, list[str]]:
+        request = parse_request(asked(mean_completion_length=mean))
+        resolved, plan = suggest(request, allow_paths=False)
+        assert plan.rollout is not None
+        setup = plan.rollout.chosen
+        said = [
+            each.text
+            for each in resolved.assumptions
+            if each.field.endswith("mean_completion_length")
+        ]
+        return setup.trained_tokens, said
+
+    (most, texts), (fewer, others) = padded(300), padded(60)
+    assert (most, fewer) == (1024, math.ceil(60 * (math.log(512) + 0.5772)))
+    assert "1,024" in texts[0]
+    assert f"{fewer}" in others[0]
+
+
+@pytest.mark.parametrize("recipe", [{"vllm_mode": "colocate"}, {"vllm_mode": "server"}])
+def test_the_whole_step_stands_in_json_beside_its_training(recipe: dict[str, Any]) -> None:
+    request = parse_request(asked(ON_8 | {"nodes": 2}, training_tokens=10**9, **recipe))
+    answer = answer_suggestion(request, *suggest(request, allow_paths=False))
+    whole, rollout, chosen = answer["whole_step"], answer["rollout"], answer["chosen"]
+    time, held = whole["time"], whole["memory"]["phases"]
+    assert time["step_seconds"] == rollout["step_seconds"] > chosen["time"]["step_seconds"]
+    assert [each["name"] for each in time["terms"]] == list(rollout["phases"])
+    assert sum(each["seconds"] for each in time["terms"]) == pytest.approx(time["step_seconds"])
+    assert held["training"]["reserved_bytes"] == rollout["training_bytes"]
+    assert held["generation"]["reserved_bytes"] == rollout["generating_bytes"]
+    fuller = held[whole["memory"]["phase"]]["reserved_bytes"]
+    assert (
+        whole["memory"]["reserved_bytes"]
+        == fuller
+        == max(each["reserved_bytes"] for each in held.values())
+    )
+    gpus = rollout["training_gpus"] + rollout["generation_gpus"] * (rollout["mode"] == "server")
+    run, alone = whole["training"], chosen["training"]
+    assert run is not None
+    assert alone is not None
+    assert run["seconds"] == pytest.approx(
+        run["start_up_seconds"] + run["steps"] * time["step_seconds"]
+    )
+    assert run["low_seconds"] < run["seconds"] < run["high_seconds"]
+    assert run["gpu_hours"] == pytest.approx(run["seconds"] / 3600 * gpus)
+    assert run["gpu_hours"] > alone["gpu_hours"]
+    assert rollout["nodes"] == 2
+    speed = whole["tokens_per_second_per_gpu"]
+    assert speed == pytest.approx(rollout["tokens_per_second"] / gpus)
+
+
+def test_a_node_that_only_generates_is_paid_for() -> None:
+    on_p5 = {"instance": "p5.48xlarge", "nodes": 2}
+    request = parse_request(asked(on_p5, training_tokens=10**9, vllm_mode="server"))
+    answer = answer_suggestion(request, *suggest(request, allow_paths=False))
+    run, alone = answer["whole_step"]["training"], answer["chosen"]["training"]
+    assert run is not None
+    assert alone is not None
+    assert run["usd"] == pytest.approx(2 * (alone["usd"] or 0) * run["seconds"] / alone["seconds"])
 
 
 def test_generate_of_transformers_needs_no_scoring_of_what_it_samples() -> None:

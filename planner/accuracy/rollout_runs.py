@@ -42,9 +42,9 @@ class RolloutRun:
 
 
 @cache
-def rollout_runs() -> tuple[RolloutRun, ...]:
-    """Return the runs of `data/measurements/post_training/nemo_rl.toml`, their training estimated."""
-    record = read("measurements/post_training", "nemo_rl")
+def rollout_runs(name: str = "nemo_rl") -> tuple[RolloutRun, ...]:
+    """Return the runs of a record of `data/measurements/post_training`, their training estimated."""
+    record = read("measurements/post_training", name)
     rows = (dict(zip(record["columns"], row, strict=True)) for row in record["rows"])
     return tuple(_run(row, record["prompt_tokens"], record["gpu_memory_share"]) for row in rows)
 
@@ -130,7 +130,8 @@ def predicted(run: RolloutRun, record: EngineRecord) -> GrpoStep:
 def without(model: str) -> EngineRecord:
     """Return the engine's constants that a model's runs had no part in."""
     known = rollout()
-    return with_constants(known.engine, known.left_out[model])
+    fitted = known.left_out.get(model)
+    return with_constants(known.engine, fitted) if fitted else known.engine
 
 
 def with_constants(record: EngineRecord, fitted: FittedRecord) -> EngineRecord:

@@ -34,6 +34,10 @@ class EngineRecord:
     """Of a card that has nothing else on it."""
     published_steps: int
     median_error: float
+    timed_phases: int
+    """Of so many other steps somebody timed the phases: by how much two of those are off in the median."""
+    generation_error: float
+    training_error: float
     """Of those steps, each predicted with constants that its model had no part in."""
     spread: float
     """How far the seconds of generation may lie to either side, as a share."""

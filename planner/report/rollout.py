@@ -161,7 +161,8 @@ def rollout_trust() -> Figure:
     record = rollout().engine
     rest = (
         f"{record.published_steps} published steps came within {format_fraction(record.median_error)} in the median;"
-        " no published run times the phases separately (docs/accuracy/post_training.md)"
+        f" of {record.timed_phases} that time their phases, generation within {format_fraction(record.generation_error)}"
+        f" and training within {format_fraction(record.training_error)} (docs/accuracy/post_training.md)"
     )
     return Figure(label="Sure", amount="medium:", rest=rest)
 

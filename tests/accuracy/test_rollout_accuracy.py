@@ -16,7 +16,7 @@ from planner.catalog.records import read
 from planner.catalog.rollout import rollout
 from planner.core.units import format_bytes
 from planner.request.schema import parse_request
-from planner.rollout.step import GrpoStep
+from planner.rollout.step import BETWEEN, GENERATION, HANDOVER, SCORING, TRAINING, GrpoStep
 
 PAGE = Path(__file__).parents[2] / "docs/accuracy/post_training.md"
 WITHIN = 0.30
@@ -49,6 +49,27 @@ def test_what_an_answer_says_of_published_steps_is_so() -> None:
     said = rollout().engine
     assert said.published_steps == len(errors())
     assert said.median_error == round(statistics.median(map(abs, errors())), 2)
+
+
+@cache
+def timed() -> tuple[tuple[RolloutRun, GrpoStep], ...]:
+    """Return the runs whose phases were timed, which no constant was set on."""
+    found = rollout_runs("nemo_rl_phases")
+    return tuple((run, predicted(run, without(run.said["model"]))) for run in found)
+
+
+def errors_of(phase: str) -> list[float]:
+    return [step.seconds_of(phase) / run.said[phase] - 1 for run, step in timed()]
+
+
+def test_generation_is_near_by_itself_and_what_an_answer_says_of_phases_is_so() -> None:
+    said = rollout().engine
+    assert said.timed_phases == len(timed())
+    assert said.generation_error == round(statistics.median(map(abs, errors_of(GENERATION))), 2)
+    assert said.training_error == round(statistics.median(map(abs, errors_of(TRAINING))), 2)
+    assert max(map(abs, errors_of(GENERATION))) <= WITHIN
+    for run, step in timed():
+        assert step.low_seconds <= run.said["step_seconds"] <= step.high_seconds
 
 
 def setups() -> list[Mapping[str, Any]]:
@@ -107,6 +128,7 @@ def test_most_engines_are_as_large_as_those_that_ran_and_none_leaves_a_node() ->
 def test_the_page_is_what_the_code_says(request: pytest.FixtureRequest) -> None:
     update = bool(request.config.getoption("--update-golden"))
     check_block("steps", steps_table(), update=update, page=PAGE)
+    check_block("phases", phases_table(), update=update, page=PAGE)
     check_block("setups", setups_table(), update=update, page=PAGE)
 
 
@@ -130,6 +152,33 @@ def steps_table() -> str:
         f" range, {statistics.median(errors()):+.0%} in the median with its sign."
     )
     return "\n".join((*lines, "", text, ""))
+
+
+def phases_table() -> str:
+    """Return each phase as it was timed, and as it is predicted."""
+    phases = (GENERATION, HANDOVER, SCORING, TRAINING)
+    lines = [
+        "| model | GPUs | generation | weights | log-probabilities | training | between | step |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for run, step in timed():
+        said = run.said
+        rest = said["step_seconds"] - sum(said[name] for name in phases)
+        pairs = (
+            *((said[name], step.seconds_of(name)) for name in phases),
+            (rest, step.seconds_of(BETWEEN)),
+            (said["step_seconds"], step.step_seconds),
+        )
+        cells = " | ".join(f"{was} s, {now:.0f} said" for was, now in pairs)
+        lines.append(f"| {said['model']} | {run.gpus} x {said['gpu']} | {cells} |")
+    text = ", ".join(
+        f"{name} {statistics.median(errors_of(of)):+.0%}"
+        for name, of in (
+            *(("generation", GENERATION), ("log-probabilities", SCORING)),
+            ("training", TRAINING),
+        )
+    )
+    return "\n".join((*lines, "", f"In the median {text}.", ""))
 
 
 def setups_table() -> str:

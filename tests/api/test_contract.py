@@ -133,6 +133,11 @@ def test_operations_have_short_names_tags_and_ways_to_send_a_key(
     ("path", "asked", "body"),
     [
         ("/v1/suggest", "/v1/suggest", RICH),
+        (
+            "/v1/suggest",
+            "/v1/suggest",
+            {**GPT2, "recipe": {"job": "grpo", "training_tokens": 10**9}},
+        ),
         ("/v1/estimate", "/v1/estimate", {**GPT2, "strategy": {"zero_stage": 3}}),
         ("/v1/memory", "/v1/memory", GPT2),
         ("/v1/memory", "/v1/memory", {**GPT2, "strategy": {"micro_batch_size": 128}}),

@@ -23,12 +23,12 @@ from api.examples import add_examples
 from api.jobs import Reply, reply_of
 from api.machines import MachineRequest
 from api.problems import Problem
-from api.race import RaceRequest
 from api.schema import NAMED_ALONE
 from api.words import add_words
 from planner import __version__
 from planner.models.hub_cache import cache_root, replacing
 from planner.request import schema
+from planner.request.raced import RaceRequest
 
 router = APIRouter(include_in_schema=False)
 

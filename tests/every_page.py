@@ -65,5 +65,6 @@ EVERY_PAGE = {
     "batch": "/batch?gpus=4&global_batch_size=256&samples=40000&learning_rate=5e-5",
     "batch, one way": "/batch?gpus=4&global_batch_size=256&micro_batch_size=8&samples=40000",
     "check": "/check",
+    "race": "/race",
     "docs": "/docs",
 }

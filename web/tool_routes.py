@@ -11,6 +11,7 @@ from web.batch_page import BATCH, worked_out
 from web.check_page import CHECK, checked
 from web.doctor_page import DOCTOR, diagnosed
 from web.pages import render
+from web.race_page import RACE, raced
 from web.sent import read_sent, said_by
 from web.tool import Told, Tool
 
@@ -20,6 +21,7 @@ _TOOLS: Mapping[str, tuple[Tool, Callable[[Mapping[str, str]], Told | None]]] = 
     DOCTOR.path: (DOCTOR, diagnosed),
     BATCH.path: (BATCH, worked_out),
     CHECK.path: (CHECK, checked),
+    RACE.path: (RACE, raced),
 }
 PATHS = tuple(_TOOLS)
 

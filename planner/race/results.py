@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any, Literal, TypedDict
 
 from planner.answers.envelope import SCHEMA_VERSION
+from planner.core.errors import InvalidInputError
 from planner.core.units import format_bytes, format_pace, format_percent, format_seconds
 from planner.race.entrants import Entrant
 from planner.race.rounds import BEHIND, KNOWN, OPEN, Standing
@@ -102,8 +103,8 @@ class RaceTableAnswer(TypedDict):
 
 
 def answer_race(posted: Mapping[str, Any]) -> RaceTableAnswer:
-    """Return the table of what `planner race --json` printed; who won is worked out again."""
-    table = race_table({**posted, "winner": winner_of(posted["plans"])})
+    """Return the table of what `planner race --json` printed; see `posted_table`."""
+    table = posted_table(posted)
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "race",
@@ -112,6 +113,18 @@ def answer_race(posted: Mapping[str, Any]) -> RaceTableAnswer:
         "headings": [each.name for each in table.headings],
         "rows": [list(row.cells) for row in table.rows],
     }
+
+
+def posted_table(posted: Mapping[str, Any]) -> ReportTable:
+    """Return the table of what `planner race --json` printed; who won is worked out again.
+
+    Raises:
+        InvalidInputError: two plans have one name.
+    """
+    plans = posted["plans"]
+    if len({each["name"] for each in plans}) < len(plans):
+        raise InvalidInputError("two plans of one name", hint="a name for each", field="plans")
+    return race_table({**posted, "winner": winner_of(plans)})
 
 
 def _order(plan: Mapping[str, Any]) -> tuple[bool, float]:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -234,9 +235,13 @@ def test_a_race_is_posted_as_it_was_printed(tmp_path: Path) -> None:
     printed = race(plans(tmp_path), "--cpu", "--json").stdout
     with TestClient(create_app(Settings(processes=0))) as client:
         answer = client.post("/v1/race", json=json.loads(printed)).json()
+        page = client.post("/race", data={"race": printed}).text
     assert answer["winner"] == "ddp"
     assert [row[0] for row in answer["rows"]] == ["ddp", "zero-1", "zero-3"]
     assert answer["said"].startswith("ddp is the fastest, 20 % faster than zero-1")
+    shown = unescape(page.partition('<section class="told"')[2].partition("</section>")[0])
+    assert answer["said"] in shown
+    assert all(cell in shown for row in answer["rows"] for cell in row)
 
 
 def test_jobs_of_a_launcher_are_not_started(tmp_path: Path) -> None:

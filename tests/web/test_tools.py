@@ -1,7 +1,10 @@
 """The pages of doctor, batches and check say what the planner says, and take what comes."""
 
+import json
 import re
+from collections.abc import Mapping
 from html import unescape
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -19,6 +22,15 @@ for batch in loader:
     loss = model(**batch).loss
     accelerator.backward(loss)
 """
+RAN: Mapping[str, Any] = {
+    "name": "ddp",
+    "state": "failed",
+    "steps": 0,
+    "planned_step_seconds": 1.0,
+    "planned_peak_bytes": 1.0,
+    "planned_reserved_bytes": 1.0,
+}
+TWICE = json.dumps({"kind": "race", "plans": [RAN, RAN]})
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
@@ -142,12 +154,16 @@ def test_the_language_of_a_pasted_file_is_seen(client: TestClient, text: str, to
         ("/doctor", {"times": "1=9,2=x"}, "Run times", "Such as 1=43.1,2=43.1,4=48.2: GPUs"),
         ("/check", {"command": "torchrun x.py", "gpu": "h1000"}, "GPU", "h1000"),
         ("/batch", {"gpuz": "4"}, "", "nknown field"),
+        ("/race", {"race": "{"}, "Race", "no JSON"),
+        ("/race", {"race": "[" * 9999}, "Race", "no JSON"),
+        ("/race", {"race": '{"kind": "race", "plans": []}'}, "Race", "plans: must have 1 or more"),
+        ("/race", {"race": TWICE}, "Race", "two plans of one name"),
     ],
 )
 def test_what_is_wrong_is_told_at_its_label(
     client: TestClient, path: str, sent: dict[str, str], label: str, said: str
 ) -> None:
-    if path == "/check":
+    if path in {"/check", "/race"}:
         answer = client.post(path, data=sent, headers=HTML)
     else:
         answer = client.get(path, params=sent, headers=HTML)
@@ -169,13 +185,13 @@ def test_doctor_is_sent_only_with_something_to_read(client: TestClient) -> None:
     assert "othing was filled in" in answer.text
 
 
-@pytest.mark.parametrize("path", ["/doctor", "/check"])
+@pytest.mark.parametrize("path", ["/doctor", "/check", "/race"])
 @pytest.mark.parametrize(
     "text", ["\x00" * 5000, "(" * 60_000, "\U0001f600" * 4000, "x: &a [*a, *a]\n" * 500]
 )
 def test_a_hostile_text_is_a_page(client: TestClient, path: str, text: str) -> None:
-    names = ("script", "log") if path == "/doctor" else ("file1", "command")
-    for name in names:
+    names = {"/doctor": ("script", "log"), "/check": ("file1", "command"), "/race": ("race",)}
+    for name in names[path]:
         answer = client.post(path, data={name: text}, headers=HTML)
         assert answer.status_code in {200, 422}, (name, answer.text[:300])
         assert "<form" in answer.text

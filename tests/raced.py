@@ -32,16 +32,18 @@ OOM = (
 
 
 @cache
-def _files() -> Mapping[str, str]:
+def _files(nodes: int) -> Mapping[str, str]:
     wanted = {**REQUEST, "strategy": {"zero_stage": 0}}
+    wanted["cluster"] = {**REQUEST["cluster"], "nodes": nodes}
     resolved, plan = suggest(parse_request(wanted), allow_paths=True)
     answer = answer_plan(resolved, plan, None)
-    return bundle_files(plan, answer, FilesRequest(targets=["torchrun"]))
+    files = FilesRequest(targets=["torchrun"], launchers=["slurm", "ssh"])
+    return bundle_files(plan, answer, files)
 
 
-def write(folder: Path, script: str, step_seconds: float = 0.12) -> Path:
+def write(folder: Path, script: str, step_seconds: float = 0.12, nodes: int = 1) -> Path:
     """Write a plan's folder with another launch.sh and another planned step."""
-    for name, text in _files().items():
+    for name, text in _files(nodes).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "torchrun" / "launch.sh").write_text(script)
@@ -55,9 +57,9 @@ def write(folder: Path, script: str, step_seconds: float = 0.12) -> Path:
     return folder
 
 
-def entrant(folder: Path, script: str, **more: Any) -> Entrant:
+def entrant(folder: Path, script: str, nodes: int = 1, **more: Any) -> Entrant:
     """Return such a folder as a plan that is raced."""
-    write(folder, script)
+    write(folder, script, nodes=nodes)
     fields: dict[str, Any] = {
         "name": folder.name,
         "target": "torchrun",

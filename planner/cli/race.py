@@ -1,8 +1,11 @@
 """The command that runs the few best plans and keeps the winner: race."""
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +19,10 @@ from planner.cli.output import EXIT_BROKEN, busy, color, say, say_kept, terminal
 from planner.core.errors import InvalidInputError
 
 _STOPPED = 130
-_OWN = {"model", "most", "minutes", "out", "force", "on_cpus", "output", "as_json"}
+_OWN = {
+    *("model", "most", "minutes", "out", "force", "on_cpus", "output", "as_json"),
+    *("launchers", "hosts"),
+}
 """Parameters that say nothing of the job."""
 
 
@@ -40,31 +46,32 @@ _OWN = {"model", "most", "minutes", "out", "force", "on_cpus", "output", "as_jso
     metavar="FILE",
     help="Add what was measured to that machine.json, or begin one.",
 )
+@click.option(
+    "--hosts",
+    metavar="NAMES",
+    help="Of --launcher ssh: where the nodes are, such as me@node0,me@node1.",
+)
 @goal_options
 def race(
     model: str, out: str | None, output: str | None, *, force: bool, as_json: bool, **flags: Any
 ) -> None:
     """Run the few best plans of MODEL here, and keep the winner.
 
-    Plans whose order is in doubt are run until the fastest is known, or those in DIR. Exits 4 where none
-    takes a step.
+    Plans whose order is in doubt are run until the fastest is known, or those in DIR. --launcher slurm or ssh
+    starts each as a job of its own. Exits 4 where none takes a step.
     """
     from planner.generate.folder import refuse_filled
     from planner.race.results import race_answer, race_text
+    from planner.race.start import chosen_way
 
-    if flags["launchers"]:
-        raise InvalidInputError(
-            "a race starts its plans on this machine, and no job of --launcher",
-            hint="planner suggest --out DIR --launcher NAME writes it; planner verify LOG --plan DIR reads its log",
-            field="--launcher",
-        )
+    way: Any = chosen_way(flags["launchers"], flags["hosts"])
     if out is not None:
         refuse_filled(Path(out), force=force)
-    with TemporaryDirectory(prefix="planner-race-") as scratch:
-        entrants, request = _entrants(model, flags, Path(scratch))
+    with _scratch(way) as scratch:
+        entrants, request = _entrants(model, {**flags, "launchers": way.launcher or None}, scratch)
         known = _known(output, entrants, request)
         on_cpus = flags["on_cpus"] or any(each.planned.is_of_cpus for each in entrants)
-        standings, is_stopped = _run(entrants, flags, on_cpus=on_cpus)
+        standings, is_stopped = _run(entrants, flags["minutes"], replace(way, on_cpus=on_cpus))
         is_comparable = not on_cpus or all(each.planned.is_of_cpus for each in entrants)
         answer = race_answer(standings, is_stopped=is_stopped, is_comparable=is_comparable)
         if as_json:
@@ -80,6 +87,19 @@ def race(
         sys.exit(EXIT_BROKEN)
 
 
+@contextmanager
+def _scratch(way: Any) -> Iterator[Path]:
+    """Make a folder for the plans: where jobs start them, in the one that one is in, which the nodes see."""
+    within = Path.cwd() if way.launcher else None
+    if within is not None and not os.access(within, os.W_OK):
+        raise InvalidInputError(
+            "the plans of jobs are written into this folder, which cannot be written",
+            hint="start the race in a folder that is yours, and that every node sees",
+        )
+    with TemporaryDirectory(prefix="planner-race-", dir=within) as made:
+        yield Path(made)
+
+
 def _entrants(given: str, flags: dict[str, Any], scratch: Path) -> tuple[Any, Any]:
     """Return the plans, and the request that they are of; None for folders."""
     from planner.race.entrants import entrants_of_folder, entrants_of_request, has_plans
@@ -87,7 +107,8 @@ def _entrants(given: str, flags: dict[str, Any], scratch: Path) -> tuple[Any, An
 
     if has_plans(given):
         _check_flags(flags)
-        return entrants_of_folder(given, flags["most"], scratch), None
+        launcher = flags["launchers"] or ""
+        return entrants_of_folder(given, flags["most"], scratch, launcher), None
     request = build_request(given, flags)
     if flags["on_cpus"]:
         request, copy = smaller(request)
@@ -121,16 +142,16 @@ def _known(output: str | None, entrants: Sequence[Any], request: Any) -> Any:
     return machine_to_grow(output, entrants[0].planned.gpu, request.machine if request else None)
 
 
-def _run(entrants: Sequence[Any], flags: dict[str, Any], *, on_cpus: bool) -> Any:
+def _run(entrants: Sequence[Any], minutes: float, way: Any) -> Any:
     """Say what the race may gain and take, and run it."""
     from planner.race.results import left_out_lines, progress_line
     from planner.race.rounds import Race, run_all
-    from planner.race.start import check_machine, check_time, worth
+    from planner.race.start import check_time, check_way, worth
 
     able = [each for each in entrants if not each.missing]
     say(left_out_lines(entrants))
-    budget = 60.0 * flags["minutes"]
-    check_machine(able, on_cpus=on_cpus)
+    budget = 60.0 * minutes
+    check_way(able, way)
     check_time(able, budget)
     say([worth(able, budget)])
     is_terminal = sys.stderr.isatty()
@@ -140,7 +161,12 @@ def _run(entrants: Sequence[Any], flags: dict[str, Any], *, on_cpus: bool) -> An
             line = progress_line(standing, seconds)
             click.echo(f"\r\x1b[K{line[: terminal().width - 1]}", nl=False, err=True)
 
-    found = run_all(entrants, Race(budget_seconds=budget, on_cpus=on_cpus, show=show))
+    def waits(standing: Any, why: str) -> None:
+        clear = "\r\x1b[K" if is_terminal else ""
+        click.echo(f"{clear}{standing.entrant.name}: {why}; its time has not begun", err=True)
+
+    race = Race(budget_seconds=budget, way=way, show=show, waits=waits)
+    found = run_all(entrants, race)
     if is_terminal:
         click.echo("\r\x1b[K", nl=False, err=True)
     return found

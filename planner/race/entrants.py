@@ -140,15 +140,23 @@ def _written(request: Request, wanted: _Open, folder: Path) -> Entrant | None:
         ]
         if not able:
             return None
-        files = FilesRequest(targets=able[:1])
+        files = FilesRequest(targets=able[:1], launchers=request.files.launchers)
         write_bundle(folder, plan, answer_plan(resolved, plan, None), files, force=False)
     except PlannerError:
         return None
     return _entrant(folder, plan.chosen.strategy.family)
 
 
-def entrants_of_folder(given: str, most: int, scratch: Path) -> tuple[Entrant, ...]:
+def entrants_of_folder(
+    given: str, most: int, scratch: Path, launcher: str = ""
+) -> tuple[Entrant, ...]:
     """Return the plans in a folder; of a single one also those whose order beside it is in doubt.
+
+    Args:
+        given: the folder.
+        most: plans.
+        scratch: where those are written that are not in the folder.
+        launcher: whose files they have, beside those of their targets.
 
     Raises:
         InvalidInputError: there are no launch files that can be run for a few steps.
@@ -157,6 +165,7 @@ def entrants_of_folder(given: str, most: int, scratch: Path) -> tuple[Entrant, .
     if (folder / PLAN).is_file():
         own = _entrant(folder, "")
         said = {name: own.planned.request[name] for name in ("model", "cluster", "recipe")}
+        said |= {"files": {"launchers": [launcher]}} if launcher else {}
         others = entrants_of_request(parse_request(said), most, scratch)
         layout = own.planned.data["chosen"]["strategy"]
         rest = [each for each in others if each.planned.data["chosen"]["strategy"] != layout]

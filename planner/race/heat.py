@@ -16,8 +16,8 @@ from planner.doctor.memory_numbers import number_lines
 from planner.doctor.messages import diagnose_text
 from planner.doctor.texts import plain
 from planner.race.entrants import Entrant
-from planner.race.process import Started, started
-from planner.verify.run import LAST, run_command, whole_log, with_own_tools
+from planner.race.ways import Run, Running, Way
+from planner.verify.run import LAST, run_arguments, whole_log
 
 _MOST_STEPS = 100_000
 _LOOK_SECONDS = 0.2
@@ -54,6 +54,8 @@ class Heat:
     """Of a run that failed or hung."""
     held_bytes: float = 0.0
     """Of a GPU's memory that ran out; 0 of all others."""
+    waited_seconds: float = 0.0
+    """Until it could begin."""
     is_stopped: bool = False
     """Whether Ctrl-C ended it."""
 
@@ -62,23 +64,26 @@ def run_once(
     entrant: Entrant,
     limits: Limits,
     is_enough: Callable[[Sequence[float]], bool],
-    *,
-    on_cpus: bool = False,
+    way: Way,
+    waits: Callable[[str], None],
 ) -> Heat:
-    """Start a plan's launch.sh and read its steps until they are enough, or its time is over.
+    """Start a plan and read its steps until they are enough, or its time is over.
 
     Args:
         entrant: the plan.
-        limits: its time.
+        limits: its time, from when it begins.
         is_enough: whether the seconds so far say what is asked; called as they come.
-        on_cpus: whether to train on CPUs.
+        way: how it is started.
+        waits: what is handed why it cannot begin yet.
     """
-    with TemporaryDirectory(prefix="planner-race-") as made:
-        scratch = Path(made)
-        command = run_command(entrant.target, _MOST_STEPS, scratch, on_cpus=on_cpus)
-        folder, why, is_stopped = entrant.folder / entrant.target, "", False
-        with started(command, folder, with_own_tools()) as running:
+    # A job's nodes see the plan's folder, and not what is temporary here.
+    within = entrant.folder.absolute() if way.launcher else None
+    made = TemporaryDirectory(prefix="planner-race-", dir=within, ignore_cleanup_errors=True)
+    with made as path:
+        scratch, why, waited, is_stopped = Path(path), "", 0.0, False
+        with way.start(_run_of(entrant, limits, scratch, on_cpus=way.on_cpus)) as running:
             try:
+                waited = _wait(running, waits)
                 why = _follow(running, entrant, limits, is_enough)
             except KeyboardInterrupt:
                 is_stopped = True
@@ -91,11 +96,38 @@ def run_once(
     elif status == 0 and not seconds and not is_stopped:
         count = _printed(reading)
         why = f"it ended by itself after {count} step{'s'[: count != 1]}: too few to time"
-    return Heat(seconds=seconds, reading=reading, why=why, held_bytes=held, is_stopped=is_stopped)
+    return Heat(
+        seconds=seconds,
+        reading=reading,
+        why=why,
+        held_bytes=held,
+        waited_seconds=waited,
+        is_stopped=is_stopped,
+    )
+
+
+def _run_of(entrant: Entrant, limits: Limits, scratch: Path, *, on_cpus: bool) -> Run:
+    return Run(
+        folder=entrant.folder.absolute(),
+        target=entrant.target,
+        arguments=tuple(run_arguments(entrant.target, _MOST_STEPS, scratch, on_cpus=on_cpus)),
+        scratch=scratch,
+        seconds=limits.start_seconds + limits.seconds,
+    )
+
+
+def _wait(running: Running, waits: Callable[[str], None]) -> float:
+    """Wait until a run begins, say why as often as that changes; return the seconds."""
+    begun, said = time.monotonic(), ""
+    while running.waits and running.read(_LOOK_SECONDS):
+        if running.waits not in {"", said}:
+            said = running.waits
+            waits(said)
+    return time.monotonic() - begun
 
 
 def _follow(
-    running: Started,
+    running: Running,
     entrant: Entrant,
     limits: Limits,
     is_enough: Callable[[Sequence[float]], bool],
@@ -166,5 +198,5 @@ def _reason(text: str, status: int) -> tuple[str, float]:
         return f"exit status {status}: {last or 'it printed nothing'}", held
     if main.symptom is None:
         return plain(main.text), held
-    short = [f": {each}" for each in number_lines(found.numbers)[:1]] if found.numbers else []
-    return "".join([f"{main.symptom.title} ({main.symptom.code})", *short]), held
+    said_of_it = number_lines(found.numbers)[:1] if found.numbers else (plain(main.text),)
+    return ": ".join([f"{main.symptom.title} ({main.symptom.code})", *said_of_it]), held

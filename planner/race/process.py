@@ -27,6 +27,9 @@ class Started:
         self._output = process.stdout
         self._text = bytearray()
 
+    waits = ""
+    """It begins at once."""
+
     @property
     def text(self) -> str:
         """Return what was printed so far."""

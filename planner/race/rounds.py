@@ -13,6 +13,7 @@ from planner.core.frozen import frozen
 from planner.race.entrants import Entrant
 from planner.race.heat import Limits, run_once
 from planner.race.odds import Interval, better_half, interval, is_behind, is_decided
+from planner.race.ways import Here, Way
 
 KNOWN, BEHIND, OPEN = "known", "slower", "open"
 FAILED, MISSING = "failed", "not installed"
@@ -42,11 +43,14 @@ class Race:
 
     budget_seconds: float
     """For all."""
-    on_cpus: bool = False
+    way: Way = Here()
+    """They are started in."""
     patience_seconds: float = 60.0
     """Without a step, once there was one."""
     show: Callable[[Standing, Sequence[float]], None] = lambda _standing, _seconds: None
     """Handed each plan as its steps come."""
+    waits: Callable[[Standing, str], None] = lambda _standing, _why: None
+    """Handed each plan that cannot begin yet, and why."""
 
 
 def run_all(entrants: Sequence[Entrant], race: Race) -> tuple[tuple[Standing, ...], bool]:
@@ -80,7 +84,7 @@ def _rounds(every: Sequence[Standing], end: float, race: Race) -> None:
         for number, each in enumerate(alive):
             share = (end - time.monotonic()) / (len(alive) - number)
             if share > 0:
-                _run(each, every, share, share / left, race)
+                end += _run(each, every, share, share / left, race)
         alive = [each for each in alive if each.state == OPEN and not _is_decided(each, every)]
         names = better_half({str(place): each.seconds for place, each in enumerate(alive)})
         alive = [alive[int(name)] for name in names]
@@ -91,8 +95,11 @@ def _rounds(every: Sequence[Standing], end: float, race: Race) -> None:
 
 def _run(
     standing: Standing, every: Sequence[Standing], start: float, share: float, race: Race
-) -> None:
-    """Run one plan: so long until its first step, and then for its share of the time; say how it stands."""
+) -> float:
+    """Run one plan: so long until its first step, and then for its share of the time; say how it stands.
+
+    Returns the seconds that it waited to begin.
+    """
     best = _best_high(every, standing)
     before, standing.why = tuple(standing.seconds), ""
 
@@ -102,7 +109,9 @@ def _run(
         return is_decided(together, best)
 
     limits = Limits(start_seconds=start, seconds=share, step_seconds=race.patience_seconds)
-    heat = run_once(standing.entrant, limits, is_enough, on_cpus=race.on_cpus)
+    heat = run_once(
+        standing.entrant, limits, is_enough, race.way, lambda why: race.waits(standing, why)
+    )
     standing.seconds += heat.seconds
     standing.readings += [heat.reading] if heat.reading else []
     if heat.why:
@@ -116,6 +125,7 @@ def _run(
             each.state = BEHIND
     if heat.is_stopped:
         raise KeyboardInterrupt
+    return heat.waited_seconds
 
 
 def _is_decided(standing: Standing, every: Sequence[Standing]) -> bool:

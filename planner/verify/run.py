@@ -60,28 +60,28 @@ def run_bundle(
     folder = _folder(planned, target)
     with TemporaryDirectory(prefix="planner-verify-") as made:
         scratch = Path(made)
-        command = run_command(folder.name, length.steps, scratch, on_cpus=on_cpus)
-        lines = _started(command, folder, show, length.limit_seconds)
+        arguments = run_arguments(folder.name, length.steps, scratch, on_cpus=on_cpus)
+        lines = _started(["bash", "launch.sh", *arguments], folder, show, length.limit_seconds)
         return whole_log("".join(lines), scratch)
 
 
-def run_command(target: str, steps: int, scratch: Path, *, on_cpus: bool) -> list[str]:
-    """Return what starts a target's launch.sh for so many steps; all that it writes goes into a folder.
+def run_arguments(target: str, steps: int, scratch: Path, *, on_cpus: bool) -> list[str]:
+    """Return what a target's launch.sh is given for so many steps; all that it writes goes into a folder.
 
     Args:
-        target: one of `TARGETS`, in whose folder it is started.
+        target: one of `TARGETS`.
         steps: optimizer steps.
         scratch: the folder.
         on_cpus: whether to train on CPUs.
     """
-    command, output = ["bash", "launch.sh"], str(scratch / "run")
+    output = str(scratch / "run")
     if target == "trainer":  # whose log is what it prints
-        command += ["--max_steps", str(steps), "--save_strategy", "no"]
-        command += ["--output_dir", output, "--logging_steps", "1"]
-        return command + (["--use_cpu", "true"] if on_cpus else [])
-    command += ["--steps", str(steps), "--no-save-model"]
-    command += ["--output", output, "--log", str(scratch / _RECORDS)]
-    return command + (["--cpu"] if on_cpus else [])
+        arguments = ["--max_steps", str(steps), "--save_strategy", "no"]
+        arguments += ["--output_dir", output, "--logging_steps", "1"]
+        return arguments + (["--use_cpu", "true"] if on_cpus else [])
+    arguments = ["--steps", str(steps), "--no-save-model"]
+    arguments += ["--output", output, "--log", str(scratch / _RECORDS)]
+    return arguments + (["--cpu"] if on_cpus else [])
 
 
 def whole_log(printed: str, scratch: Path) -> bytes:

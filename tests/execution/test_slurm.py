@@ -1,5 +1,7 @@
-"""The generated batch script, submitted to a real Slurm."""
+"""The generated batch script, submitted to a real Slurm; plans that are raced by it."""
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Generator
@@ -10,8 +12,13 @@ import pytest
 import slurm
 from launched import DEEP_LLAMA, SECONDS, TINY, Run, deep, start, write
 from needed import need, need_root
+from raced import OOM, entrant, steps
 from reference import distance, expected
 from run_specs import with_layout
+
+from planner.race.entrants import Entrant
+from planner.race.rounds import BEHIND, FAILED, KNOWN, OPEN, Race, run_all
+from planner.race.slurm import Slurm
 
 TWO_NODES = with_layout(TINY, nodes=2, gpus_per_node=1)
 
@@ -160,3 +167,83 @@ def test_slurm_refuses_what_the_cluster_does_not_have(tmp_path: Path) -> None:
         script.write_text(text.replace(right, wrong))
         done = subprocess.run(["sbatch", "--test-only", script], capture_output=True, check=False)  # noqa: S607
         assert done.returncode != 0, wrong
+
+
+RACE = Race(budget_seconds=120.0, patience_seconds=5.0, way=Slurm())
+ON_NODE = 'echo $$ >"pid-$NODE_RANK"; setsid sleep 300 &\necho $! >"worker-$NODE_RANK"\n'
+"""Of a launch.sh: leaves a process in a session of its own, as torchrun does."""
+
+
+def raced(folder: Path, script: str) -> Entrant:
+    """Return a plan of two nodes whose first one prints what a script does."""
+    script = f'{ON_NODE}if [ "$NODE_RANK" = 0 ]; then\n{script}\nfi\nwait\n'
+    return entrant(folder, script, nodes=2)
+
+
+def left_of(folder: Path) -> list[int]:
+    files = [*folder.rglob("pid-*"), *folder.rglob("worker-*")]
+    assert len(files) % 4 == 0
+    return [int(file.read_text()) for file in files if is_there(int(file.read_text()))]
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def held_job(folder: Path) -> str:
+    """Submit a job that is somebody else's for a race, and never starts."""
+    return slurm.run(
+        "sbatch", "--parsable", "--hold", f"--chdir={folder}", "--wrap=sleep 9"
+    ).strip()
+
+
+def test_a_race_of_jobs_ends_with_a_winner_and_none_of_its_jobs(tmp_path: Path) -> None:
+    other = held_job(tmp_path)
+    plans = [
+        raced(tmp_path / "it's fast", steps(0.1)),
+        raced(tmp_path / "slow", steps(0.2, number=1000, pause=0.1)),
+        raced(tmp_path / "fails", f"kill $(<worker-0); echo '{OOM}'; exit 3"),
+    ]
+    found = {each.entrant.name: each for each in run_all(plans, RACE)[0]}
+    assert [found[name].state for name in ("it's fast", "slow", "fails")] == [KNOWN, BEHIND, FAILED]
+    assert "ERR005" in found["fails"].why
+    assert found["it's fast"].step is not None
+    assert found["it's fast"].step.median == pytest.approx(0.1, rel=1e-3)
+    assert left_of(tmp_path) == []
+    assert slurm.run("squeue", "--noheader", "--format=%i").split() == [other]
+    slurm.run("scancel", other)
+
+
+def test_a_job_in_the_queue_is_cancelled_by_ctrl_c_and_no_other(tmp_path: Path) -> None:
+    both = ("--parsable", "--exclusive", "--nodes=2", f"--chdir={tmp_path}", "--wrap=sleep 300")
+    other = slurm.run("sbatch", *both).strip()
+    slurm.wait_for("RUNNING", *states(other), seconds=60)
+    said: list[str] = []
+
+    def interrupt(why: str) -> None:
+        said.append(why)
+        if "Resources" in why:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    plans = [raced(tmp_path / "a", steps(0.1))]
+    standings, is_stopped = run_all(plans, replace(RACE, waits=lambda _, why: interrupt(why)))
+    assert (is_stopped, standings[0].state) == (True, OPEN)
+    assert slurm.run("squeue", "--noheader", "--format=%i %T").split() == [other, "RUNNING"]
+    slurm.run("scancel", other)
+
+
+def test_what_slurm_refuses_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "nope")
+    standings, _ = run_all([raced(tmp_path / "a", steps(0.1))], RACE)
+    assert standings[0].state == FAILED
+    assert "invalid partition" in standings[0].why.lower()
+
+
+def test_jobs_on_cpus_ask_for_no_gpus(tmp_path: Path) -> None:
+    standings, _ = run_all(
+        [raced(tmp_path / "a", steps(0.1))], replace(RACE, way=Slurm(on_cpus=True))
+    )
+    assert standings[0].state == KNOWN

@@ -21,6 +21,7 @@ from planner.machine.writing import write_machine
 from planner.race.entrants import Entrant, entrants_of_folder
 from planner.race.odds import FEWEST, is_open
 from planner.race.rounds import Race, Standing, run_all
+from planner.race.ways import Here
 from proof.__main__ import PLANNER, lines_of
 from proof.jobs import LOCAL, RUNS, SUBJECTS, Run, write_models
 from proof.measured import FOLDER, RACE, machine_name, write_races
@@ -120,7 +121,7 @@ def _longest(each: Entrant) -> float:
 def _time(entrants: Sequence[Entrant], budget: float, said: dict[str, Any], done: Path) -> None:
     """Run some plans as a race does, and write down what it took and showed."""
     begun = time.monotonic()
-    standings, is_stopped = run_all(entrants, Race(budget_seconds=budget, on_cpus=True))
+    standings, is_stopped = run_all(entrants, Race(budget_seconds=budget, way=Here(on_cpus=True)))
     taken = time.monotonic() - begun
     if is_stopped or not any(each.step for each in standings):
         raise SystemExit(f"{said}: {'stopped' if is_stopped else standings[0].why}")

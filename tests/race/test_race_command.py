@@ -242,9 +242,3 @@ def test_a_race_is_posted_as_it_was_printed(tmp_path: Path) -> None:
     shown = unescape(page.partition('<section class="told"')[2].partition("</section>")[0])
     assert answer["said"] in shown
     assert all(cell in shown for row in answer["rows"] for cell in row)
-
-
-def test_jobs_of_a_launcher_are_not_started(tmp_path: Path) -> None:
-    result = race(plans(tmp_path), "--cpu", "--launcher", "slurm")
-    assert isinstance(result.exception, InvalidInputError)
-    assert result.exception.field == "--launcher"

@@ -1,8 +1,10 @@
 """The generated batch script, submitted to a real Slurm; plans that are raced by it."""
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Generator
 from dataclasses import replace
@@ -10,8 +12,10 @@ from pathlib import Path
 
 import pytest
 import slurm
-from launched import DEEP_LLAMA, SECONDS, TINY, Run, deep, start, write
+from launched import DEEP_LLAMA, SECONDS, TINY, Run, deep, run, start, write
 from needed import need, need_root
+from proof.jobs import SUBJECTS
+from proof.measured import FOLDER
 from raced import OOM, entrant, steps
 from reference import distance, expected
 from run_specs import with_layout
@@ -170,6 +174,8 @@ def test_slurm_refuses_what_the_cluster_does_not_have(tmp_path: Path) -> None:
 
 
 RACE = Race(budget_seconds=120.0, patience_seconds=5.0, way=Slurm())
+OURS = "--name=train-gpt2"
+"""Names the jobs of those plans, and no job of `--wrap`."""
 ON_NODE = 'echo $$ >"pid-$NODE_RANK"; setsid sleep 300 &\necho $! >"worker-$NODE_RANK"\n'
 """Of a launch.sh: leaves a process in a session of its own, as torchrun does."""
 
@@ -213,7 +219,8 @@ def test_a_race_of_jobs_ends_with_a_winner_and_none_of_its_jobs(tmp_path: Path) 
     assert found["it's fast"].step is not None
     assert found["it's fast"].step.median == pytest.approx(0.1, rel=1e-3)
     assert left_of(tmp_path) == []
-    assert slurm.run("squeue", "--noheader", "--format=%i").split() == [other]
+    assert not slurm.run("squeue", "--noheader", OURS)
+    assert slurm.run(*states(other)).split() == ["PENDING"]
     slurm.run("scancel", other)
 
 
@@ -221,17 +228,20 @@ def test_a_job_in_the_queue_is_cancelled_by_ctrl_c_and_no_other(tmp_path: Path) 
     both = ("--parsable", "--exclusive", "--nodes=2", f"--chdir={tmp_path}", "--wrap=sleep 300")
     other = slurm.run("sbatch", *both).strip()
     slurm.wait_for("RUNNING", *states(other), seconds=60)
-    said: list[str] = []
+    queued: list[str] = []
 
     def interrupt(why: str) -> None:
-        said.append(why)
         if "Resources" in why:
+            queued.append(slurm.run("squeue", "--noheader", OURS))
             os.kill(os.getpid(), signal.SIGINT)
 
     plans = [raced(tmp_path / "a", steps(0.1))]
     standings, is_stopped = run_all(plans, replace(RACE, waits=lambda _, why: interrupt(why)))
     assert (is_stopped, standings[0].state) == (True, OPEN)
-    assert slurm.run("squeue", "--noheader", "--format=%i %T").split() == [other, "RUNNING"]
+    assert len(queued) == 1
+    assert queued[0]
+    assert not slurm.run("squeue", "--noheader", OURS)
+    assert slurm.run(*states(other)).split() == ["RUNNING"]
     slurm.run("scancel", other)
 
 
@@ -247,3 +257,21 @@ def test_jobs_on_cpus_ask_for_no_gpus(tmp_path: Path) -> None:
         [raced(tmp_path / "a", steps(0.1))], replace(RACE, way=Slurm(on_cpus=True))
     )
     assert standings[0].state == KNOWN
+
+
+@pytest.mark.usefixtures("preloaded")
+def test_a_model_is_raced_by_jobs_that_train_it(tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(SUBJECTS[0].config))
+    machine = str(FOLDER / "cpu_proof_loopback.json")
+    command = ["race", "./tiny", "--cpu", "--machine", machine, "--gpus", "2", "--json"]
+    command += ["--framework", "torch", "--target", "torchrun", "--no-compile", "--most", "2"]
+    command += ["--loss", "standard", "--seq-len", "64", "--global-batch-size", "8"]
+    command += ["--precision", "fp32", "--minutes", "3", "--launcher", "slurm", "--out", "best"]
+    planner = str(Path(sys.executable).with_name("planner"))
+    output = run(tmp_path, planner, *command).output()
+    answer = json.loads(output[output.index('{\n  "schema_version"') : output.rindex("\n}") + 2])
+    assert len([each for each in answer["plans"] if each["step"]]) == 2, answer
+    assert json.loads((tmp_path / "best" / "plan.json").read_text())["measured"]["steps"] >= 2
+    assert {path.name for path in tmp_path.iterdir()} == {"tiny", "best"}
+    assert not slurm.run("squeue", "--noheader")

@@ -9,8 +9,8 @@ from planner.catalog.tables import build
 from planner.core.frozen import frozen
 
 _SUBJECTS = (
-    *("releases", "amd", "memory", "network", "nccl", "cluster", "launcher", "tensors"),
-    *("sharding", "sizes", "data", "training", "post_training", "device", "xid"),
+    *("releases", "amd", "memory", "network", "nccl", "cluster", "launcher", "device", "xid"),
+    *("tensors", "sharding", "sizes", "data", "training", "post_training"),
 )
 """Files, in the order of the list; a symptom with a context stands before the same message without."""
 

@@ -276,7 +276,8 @@ def _told(script: Word, words: Sequence[Word], file: str) -> Iterator[Found]:
     if kind == MEGATRON and not tree.settings.keys() & _TRAINS_MEGATRON:
         tree.add("method", "inference", script.line)
     tree.add("script", script.text, script.line)
-    is_whole = bool(tree.settings.keys() & _OF_TRAINER) and all(word.is_known for word in words)
+    is_all = kind == MEGATRON or bool(tree.settings.keys() & _OF_TRAINER)
+    is_whole = is_all and all(word.is_known for word in words)
     found = tree.found(kind, is_whole=is_whole, is_command=True)
     yield in_our_words(found, trainers_tool(tree.settings) if kind == TRAINER else kind)
 

@@ -22,6 +22,7 @@ _SET = ("PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_RDZV_ENDPOINT")
 _ESCAPED = re.compile(r'["`\\]')
 """What means something between double quotes, besides $."""
 _GPUS = "resources.limits.nvidia.com/gpu"
+_REPLICAS = re.compile(r"spec\.pytorchReplicaSpecs\.\w+\.replicas|spec\.trainer\.numNodes")
 
 
 def is_manifest(text: str) -> bool:
@@ -47,6 +48,11 @@ def _started(tree: Tree) -> Iterator[Found]:
     for place, script, line in _scripts(tree):
         around = dict(_around(tree, place, line))
         if is_operated:
+            nodes = [each for key, each in tree.settings.items() if _REPLICAS.fullmatch(key)]
+            if nodes and all(each.whole for each in nodes):
+                count = sum(each.whole or 0 for each in nodes)
+                for name in ("slurm.nodes", "nnodes") if "torchrun" in script else ("slurm.nodes",):
+                    around[name] = replace(nodes[-1], key=name, value=count)
             for name in _SET:
                 around.setdefault(
                     f"environment.{name}", Setting(key=name, value="", line=line, file=tree.file)

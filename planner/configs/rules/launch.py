@@ -220,9 +220,8 @@ def _pythons(launch: Found) -> Iterator[Fault]:
     tasks = (count or 1) * (launch.whole("slurm.nodes") or 1)
     gpus = launch.whole("slurm.gpus_per_node") or 1
     if launch.get("starter") is not None:
-        is_told = launch.get(
-            "environment.MASTER_ADDR", "environment.RANK", "environment.WORLD_SIZE"
-        )
+        told = ("MASTER_ADDR", "RANK", "WORLD_SIZE", "PET_NODE_RANK")
+        is_told = launch.get(*(f"environment.{name}" for name in told))
         if tasks > 1 and is_told is None:
             yield Fault(
                 at=launch.settings["launcher"],
@@ -248,16 +247,16 @@ def _count_of_tasks(launch: Found) -> int | None:
 
 
 def _tasks(launch: Found, launcher: str) -> Iterator[Fault]:
-    """Yield that srun starts several launchers on each node."""
+    """Yield that srun starts several launchers on each node, or none on some."""
     setting, count = launch.get("slurm.tasks_per_node", "slurm.tasks"), _count_of_tasks(launch)
-    starter = launch.get("starter")
-    if setting is None or starter is None or starter.text != "srun" or (count or 0) <= 1:
+    starter, nodes = launch.get("starter"), said_count(launch, "slurm.nodes") or 1
+    if setting is None or starter is None or starter.text != "srun" or count is None or count == 1:
         return
-    yield Fault(
-        at=setting,
-        message=f"{count} times on each node srun starts {launcher}, which starts all processes each time",
-        hint="--ntasks-per-node=1",
+    times = (
+        f"{count} times on each node srun starts {launcher}, which starts all processes each time"
     )
+    few = f"srun starts {setting.text} {launcher} on {nodes} nodes: the others start nothing"
+    yield Fault(at=setting, message=times if count else few, hint="--ntasks-per-node=1")
 
 
 def _gpus(launch: Found, launcher: str, *, is_only: bool) -> Iterator[Fault]:
@@ -293,6 +292,7 @@ def _nodes(launch: Found, launcher: str) -> Iterator[Fault]:
     nodes = launch.whole("slurm.nodes")
     setting = launch.get("nnodes", "num_machines", "num_nodes")
     is_alone = launcher == "torchrun" or launch.get("config_file") is None
+    is_operated = launch.get("environment.PET_NODE_RANK") is not None
     if (
         setting is None
         and is_alone
@@ -312,7 +312,7 @@ def _nodes(launch: Found, launcher: str) -> Iterator[Fault]:
         yield Fault(
             at=setting,
             message=f"{setting.whole} {'node' if setting.whole == 1 else 'nodes'}, but the job has {nodes}",
-            hint=f"{nodes}, or $SLURM_NNODES",
+            hint=f"{nodes}" if is_operated else f"{nodes}, or $SLURM_NNODES",
         )
     elif nodes > 1 and launcher != "deepspeed" and launch.get("starter") is None:
         yield Fault(

@@ -100,7 +100,7 @@ class _Script:
             found = self.variables.get(match[1] or match[2] or "")
             if found is not None:
                 return found.text[:_LONGEST]
-            if match[3] is None:
+            if match[3] is None or "$(" in match[3] or "`" in match[3]:
                 return UNSEEN
             return _VARIABLE.sub(value, match[3].strip("\"'")[:_LONGEST])
 

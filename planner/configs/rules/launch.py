@@ -103,7 +103,7 @@ def started_twice(setup: Setup) -> Iterator[Fault]:
     """One launcher starts another, or a python."""
     for launch in setup.of(LAUNCH):
         script, launcher = launch.get("script"), launch.settings["launcher"]
-        is_module = launch.get("module", "m") is not None
+        is_module = launch.get("module", "m", "no_python") is not None
         name = script.text.rpartition("/")[2] if script else ""
         if (
             script is not None

@@ -28,7 +28,7 @@ _BEGINS, _ENDS = (
     frozenset({"fi", "esac", "done"}),
 )
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "time", "{", "}"})
-_SHELLS = frozenset({"bash", "sh", "zsh"})
+_SHELLS, _REMOTE = frozenset({"bash", "sh", "zsh"}), frozenset({"ssh", "pdsh"})
 
 
 @frozen
@@ -166,9 +166,11 @@ def _is_declared(words: Sequence[Word], script: _Script) -> bool:
 def _inside(words: list[Word]) -> Iterator[list[Word]]:
     """Yield a command, or those of the text that it gives a shell."""
     for at, (word, flag) in enumerate(pairwise(words)):
-        is_shell = PurePosixPath(word.text).name in _SHELLS and flag.text in {"-c", "-lc"}
-        if is_shell and at + 2 < len(words):
-            script = words[at + 2]
+        name = PurePosixPath(word.text).name
+        is_shell = name in _SHELLS and flag.text in {"-c", "-lc"}
+        given = words[at + 2 : at + 3] if is_shell else words[at + 1 :] if name in _REMOTE else ()
+        script = next((each for each in given if is_shell or " " in each.text), None)
+        if script is not None:
             for inner in Scanner(script.text.replace(LITERAL, "$")).commands():
                 unset = (_VARIABLE.sub(UNSEEN, each.text) for each in inner)
                 own = [Word(text=text, line=script.line) for text in unset]

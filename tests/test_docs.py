@@ -58,7 +58,7 @@ SCREENS = {
     "slow-network": "gpt2 --gpus 4 --nodes 2 --gpu 3090 --inter-node ethernet-1g",
     "largest": "meta-llama/Llama-3.1-405B --gpus 8 --nodes 2048 --gpu h100",
 }
-"""The jobs of docs/first-screens.md, by the name of their block."""
+"""Jobs whose first screens are read; those whose block docs/first-screens.md has are shown there."""
 
 
 def check_block(marker: str, body: str, *, update: bool, page: Path = README) -> None:
@@ -86,13 +86,14 @@ def test_the_terminal_blocks_are_the_commands_real_output(
 
 
 @pytest.mark.parametrize("job", SCREENS)
-def test_the_first_screens_are_what_is_printed(
+def test_a_first_screen_is_short_and_what_the_page_shows(
     job: str, monkeypatch: pytest.MonkeyPatch, *, update: bool
 ) -> None:
     block = console(("suggest", *SCREENS[job].split()), monkeypatch)
     assert len(block.splitlines()) <= LINES + len(["```console", "$ planner", "```"])
     assert max(map(len, block.splitlines()[2:])) <= WIDTH or "\nerror: " in block
-    check_block(job, block, update=update, page=FIRST_SCREENS)
+    if f"<!-- {job} -->" in FIRST_SCREENS.read_text(encoding="utf-8"):
+        check_block(job, block, update=update, page=FIRST_SCREENS)
 
 
 def console(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:

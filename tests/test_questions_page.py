@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from test_docs import accuracy_lines, check_block
+from test_docs import check_block
 
 from planner.cli import cli
 from planner.core.units import format_bytes, format_seconds
-from planner.explain.glossary import find_term
 
 PAGE = Path(__file__).parents[1] / "docs/questions.md"
 QUESTIONS = (
@@ -176,20 +175,6 @@ def beside_training() -> str:
     return table(f"memory {command}", ("at its peak", "of a GPU, or of the host"), rows)
 
 
-def explained(name: str) -> Callable[[], str]:
-    """Return what makes a block of what `planner explain` says."""
-
-    def block() -> str:
-        text = find_term(name).text
-        return (
-            f"`planner explain {name}`\n\n"
-            + "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
-            + "\n"
-        )
-
-    return block
-
-
 BLOCKS: dict[str, Callable[[], str]] = {
     "not-faster": lambda: ways(f"{TITANS} --micro-batch-size 4 --accumulation-steps 1"),
     "accumulation": lambda: ways(
@@ -209,10 +194,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "reference-model": preferences,
     "tensor-or-pipeline": divided,
     "deepspeed-or-fsdp": frameworks,
-    "resuming": explained("checkpoint"),
-    "data-loading": explained("data-loading"),
     "evaluation": beside_training,
-    "accuracy": lambda: "\n".join(accuracy_lines()).replace("(docs/", "(") + "\n",
 }
 
 

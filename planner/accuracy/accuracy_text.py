@@ -6,9 +6,10 @@ from textwrap import fill
 from typing import Any
 
 from planner.accuracy.predict import Accuracy, Errors, Prediction, Refusal
+from planner.catalog.published_runs import RunSource
 from planner.core.units import format_bytes, format_fraction, format_seconds
 from planner.report.layout_words import cluster_text, layout_text
-from planner.report.values import WIDTH, Emphasis, columns_text
+from planner.report.values import WIDTH, Emphasis, Terminal, columns_text
 
 SHOWN_SHARE = 0.01
 """Terms below 1 % of the step are left out of a worst run's list."""
@@ -53,6 +54,16 @@ def accuracy_text(
         lines = "\n".join(_worst_text(result) for result in results)
         sections.append(bold(f"Worst of {source}") + "\n" + lines)
     return "\n\n".join(sections)
+
+
+def source_text(source: RunSource, terminal: Terminal) -> str:
+    """Return where the runs of a source are from, on what they ran, and what to know of them."""
+    said = (
+        f"{source.source}. {len(source.runs):,} runs.",
+        f"{source.hardware}; {source.software}.",
+    )
+    caveats = (terminal.paragraph(each, first="- ", rest="  ") for each in source.caveats)
+    return "\n".join((terminal.bold(source.name), *map(terminal.paragraph, said), *caveats))
 
 
 def time_rows(accuracies: Sequence[Accuracy]) -> list[Cells]:

@@ -14,13 +14,14 @@ from planner.cli.output import bold, color, say, terminal
 def explain(name: tuple[str, ...], *, as_json: bool) -> None:
     """Explain a code, a term, a strategy or an error message.
 
-    A code is that of a rule or a finding. Without a NAME, all of them are listed.
+    A code is that of a rule or a finding; its three letters list those that begin with them.
+    Without a NAME, all of them are listed.
     """
     from planner.explain import glossary
     from planner.explain.glossary import code_text, entry_text, list_text
 
-    if not name:
-        known, listed, terms = glossary.codes(), glossary.messages(), glossary.entries()
+    if several := glossary.listed(" ".join(name)):
+        known, listed, terms = several
         answer = {
             "rules": [asdict(each) for each in known],
             "messages": [asdict(each) for each in listed],
@@ -61,13 +62,13 @@ def model(name: str, revision: str | None, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--source", help="Only the runs of this source.")
+@click.option("--source", help="Only the runs of this source, and what they are.")
 @click.option("--worst", default=0, type=click.IntRange(0, 10_000), help="Also list the N worst.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def accuracy(source: str | None, worst: int, *, as_json: bool) -> None:
     """Predict every published run again, and say how far off that is."""
     from planner.accuracy import predict as measured
-    from planner.accuracy.accuracy_text import accuracy_answer, accuracy_text
+    from planner.accuracy.accuracy_text import accuracy_answer, accuracy_text, source_text
     from planner.answers import SCHEMA_VERSION
     from planner.catalog.published_runs import run_source, source_names
 
@@ -79,4 +80,6 @@ def accuracy(source: str | None, worst: int, *, as_json: bool) -> None:
         answer = {"schema_version": SCHEMA_VERSION, "sources": accuracy_answer(figures, listed)}
         click.echo(json.dumps(answer, indent=2))
     else:
+        if source:
+            click.echo(source_text(sources[0], terminal()) + "\n", color=color())
         click.echo(accuracy_text(figures, listed, bold), color=color())

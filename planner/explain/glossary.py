@@ -33,12 +33,14 @@ __all__ = [
     "find_code",
     "find_message",
     "find_term",
+    "listed",
     "messages",
     "paragraphs",
 ]
 
 _LONGEST_NAME = 60
 _LONGEST_MESSAGE = 10_000
+_LETTERS = 3
 _CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
 """As it stands in a line that a command printed."""
 _HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
@@ -166,6 +168,22 @@ def messages() -> tuple[Code, ...]:
     )
 
 
+def listed(
+    letters: str,
+) -> tuple[tuple[Code, ...], tuple[Code, ...], tuple[Entry, ...]] | None:
+    """Return all rules and findings, messages and terms, or the codes that begin with three letters; None where none does."""
+    if not letters:
+        return codes(), messages(), entries()
+    family = letters.strip().upper()
+    if len(family) != _LETTERS or _entry(letters):
+        return None
+    rules, said = (
+        tuple(each for each in known if each.code.startswith(family))
+        for known in (codes(), messages())
+    )
+    return (rules, said, ()) if rules or said else None
+
+
 def find_message(text: str) -> Code | None:
     """Return what is known of a message, with what its numbers say, or of the name of one."""
     found = diagnose_text(text[:_LONGEST_MESSAGE])
@@ -253,6 +271,7 @@ def list_text(
     return "\n\n".join(
         f"{terminal.bold(title)}\n{columns_text(rows, terminal.width)}"
         for title, rows in (("Rules and findings", rules), ("Messages", said), ("Terms", terms))
+        if rows
     )
 
 

@@ -300,6 +300,9 @@ def test_the_command_prints_tables_or_json() -> None:
     assert text.exit_code == 0
     assert "torchtitan" in text.stdout
     assert "Worst of torchtitan" in text.stdout
+    about = " ".join(text.stdout.partition("Step time")[0].split())
+    source = run_source("torchtitan")
+    assert all(each in about for each in (source.source, source.hardware, *source.caveats))
     printed = CliRunner().invoke(cli.cli, ("accuracy", "--source", "torchtitan", "--json"))
     (source,) = json.loads(printed.stdout)["sources"]
     assert (source["runs"], source["worst"]) == (10, [])
@@ -313,26 +316,24 @@ def markdown(head: Sequence[str], rows: Sequence[Cells]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
-def sources_text() -> str:
-    sections = []
-    for source in map(run_source, source_names()):
-        caveats = "\n".join(f"- {caveat}" for caveat in source.caveats)
-        sections.append(
-            f"### {source.name}\n\n{source.source}. {len(source.runs):,} runs.\n\n"
-            f"{source.hardware}; {source.software}.\n\n{caveats}\n"
-        )
-    return "\n" + "\n".join(sections) + "\n"
+def furthest_off(results: Results) -> str:
+    """Return the run whose step is predicted worst, with its error."""
+    timed = [(each.time_error, each.run.id) for each in results if isinstance(each, Prediction)]
+    error, name = max(
+        ((error, name) for error, name in timed if error), key=lambda row: abs(row[0])
+    )
+    return f"{name} {error:+.0%}".replace("%", " %")
 
 
 def test_the_page_is_what_the_runs_give(
-    figures: list[Accuracy], request: pytest.FixtureRequest
+    figures: list[Accuracy], results: dict[str, Results], request: pytest.FixtureRequest
 ) -> None:
     update = bool(request.config.getoption("--update-golden"))
+    rows = [(*row, furthest_off(results[row[0]])) for row in time_rows(figures)]
     for marker, body in (
-        ("time", markdown(TIME_COLUMNS, time_rows(figures))),
+        ("time", markdown((*TIME_COLUMNS, "furthest off"), rows)),
         ("choice", markdown(CHOICE_COLUMNS, choice_rows(figures))),
         ("memory", markdown(MEMORY_COLUMNS, memory_rows(figures))),
-        ("sources", sources_text()),
     ):
         check_block(marker, body, update=update, page=PAGE)
 

@@ -1,6 +1,6 @@
-"""docs/check.md cannot lie: its example is run, its table is the rules.
+"""docs/check.md cannot lie: its example is run.
 
-`pytest --update-golden tests/configs/test_check_page.py` rewrites them; read the diff.
+`pytest --update-golden tests/configs/test_check_page.py` rewrites it; read the diff.
 """
 
 from contextlib import redirect_stdout, suppress
@@ -51,14 +51,6 @@ def test_the_example_is_the_commands_output(
     shown = "".join(f"$ cat {name}\n{text}" for name, text in FILES.items())
     body = f"```console\n{shown}$ {COMMAND}\n{printed.getvalue()}```\n"
     check_block("check-example", body, update=update, page=PAGE)
-
-
-def test_the_table_is_the_rules(*, update: bool) -> None:
-    rows = ["| code | | what |", "| --- | --- | --- |"]
-    for rule in RULES:
-        statement = " ".join(rule.text.partition("\n\n")[0].split()).rstrip(".")
-        rows.append(f"| {rule.code} | {rule.severity} | {statement} |")
-    check_block("check-rules", "\n".join(rows) + "\n", update=update, page=PAGE)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)

@@ -1,6 +1,6 @@
 """docs/doctor.md is what the commands print and the tables hold; `--update-golden` rewrites it."""
 
-from collections.abc import Iterator
+import tomllib
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from planner import cli
-from planner.catalog.symptoms import symptoms
-from planner.doctor.scripts import RULES as SCRIPT_RULES
-from planner.doctor.timing_rules import RULES as TIMING_RULES
 
-PAGE = Path(__file__).parents[2] / "docs/doctor.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/doctor.md"
+SUBJECTS = sorted((ROOT / "data/symptoms").glob("*.toml"))
 SCRIPT = """\
 from accelerate import Accelerator
 
@@ -51,22 +50,15 @@ def printed(arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"```console\n$ planner doctor {arguments}\n{said.getvalue().rstrip()}\n```\n"
 
 
-def tables() -> Iterator[tuple[str, str]]:
-    rows = [f"| {code} | {statement(rule.__doc__ or '')} |" for code, rule in TIMING_RULES]
-    yield "timings", table(["code", "what it is"], rows)
-    rows = [f"| {rule.code} | {rule.level} | {statement(rule.text)} |" for rule in SCRIPT_RULES]
-    yield "faults", table(["code", "level", "what is found"], rows)
-    rows = [f"| {each.code} | {each.kind} | {each.title} |" for each in symptoms()]
-    yield "messages", table(["code", "kind", "what it is"], rows)
-
-
-def table(heads: list[str], rows: list[str]) -> str:
-    rule = "| --- " * len(heads) + "|"
-    return "\n".join([f"| {' | '.join(heads)} |", rule, *rows, ""])
-
-
-def statement(text: str) -> str:
-    return " ".join(text.partition("\n\n")[0].split())
+def subjects() -> str:
+    """Return the table of what messages are about."""
+    read = (tomllib.loads(path.read_text(encoding="utf-8")) for path in SUBJECTS)
+    rows = [
+        f"| {each['title']} | {len(known)} | {known[0]['title']} ({known[0]['code']}) |"
+        for each in read
+        if (known := each["symptom"])
+    ]
+    return "\n".join(["| about | messages | such as |", "| --- | --- | --- |", *rows, ""])
 
 
 def replaced(page: str, name: str, body: str) -> str:
@@ -86,7 +78,7 @@ def test_the_page_is_what_is_printed(
     blocks = {name: printed(words, monkeypatch) for name, words in COMMANDS.items()}
     blocks["script"] = f"```python\n{SCRIPT}```\n\n{blocks['script']}"
     expected = text = PAGE.read_text(encoding="utf-8")
-    for name, body in (blocks | dict(tables())).items():
+    for name, body in (blocks | {"messages": subjects()}).items():
         expected = replaced(expected, name, body)
     if request.config.getoption("--update-golden"):
         PAGE.write_text(expected, encoding="utf-8")

@@ -17,7 +17,16 @@ from planner.core.errors import UnknownNameError
 from planner.core.units import GIGA, format_pace
 from planner.domain.strategy import DATA_NAMES, Layout, PipelineSchedule
 from planner.explain import glossary
-from planner.explain.glossary import Entry, codes, entries, explain, find_code, find_term
+from planner.explain.glossary import (
+    Entry,
+    codes,
+    entries,
+    explain,
+    find_code,
+    find_term,
+    listed,
+    messages,
+)
 from planner.memory.host import estimate_host_memory
 from planner.memory.ledger import estimate_memory, phased_terms
 from planner.models.architectures import read_model
@@ -282,6 +291,24 @@ def test_codes_are_those_of_rules_topologies_the_probe_and_checks() -> None:
     assert find_code("PRB001").name == "found-by-the-probe"
     assert find_code("CHK003").name == "found-by-a-check"
     assert explain("one002") is find_code("ONE002")
+
+
+@pytest.mark.parametrize("letters", ["CFG", "tim", " Doc ", "ERR"])
+def test_three_letters_list_the_codes_that_begin_with_them(letters: str) -> None:
+    found = listed(letters)
+    assert found is not None
+    family = letters.strip().upper()
+    rules, said, terms = found
+    assert [each.code for each in (*rules, *said)] == [
+        each.code for each in (*codes(), *messages()) if each.code.startswith(family)
+    ]
+    assert rules or said
+    assert terms == ()
+
+
+@pytest.mark.parametrize("name", ["ddp", "mfu", "CF", "CFG001", "xyz"])
+def test_a_term_or_a_whole_code_lists_nothing(name: str) -> None:
+    assert listed(name) is None
 
 
 def test_no_term_hides_a_code() -> None:

@@ -23,7 +23,7 @@ from planner.search.largest_that_fits import (
 from planner.search.limits import violations
 from planner.search.limits.base import Limit
 from planner.search.limits.sizes import nearest_splits, sizes_do_not_multiply
-from planner.search.pinned_fields import AtLeast, PinnedFields, simplest_layout
+from planner.search.pinned_fields import AtLeast, PinnedFields, filled, simplest_layout
 from planner.search.search import SearchResult, search
 from planner.search.space import strategies
 
@@ -82,7 +82,7 @@ def check_batch(job: Job, s: Layout, pinned: PinnedFields) -> None:
 
 def no_layout(job: Job, pinned: PinnedFields) -> InvalidInputError:
     """Return what forbids the pinned fields, or the batch."""
-    s = simplest_layout(job, _filled(job, pinned))
+    s = simplest_layout(job, filled(job, pinned))
     broken = violations(job, s)
     if not broken:
         named = ", ".join(f"{name}={value}" for name, value in pinned.items())
@@ -118,18 +118,6 @@ def _nearest_to(
 
 def _field(broken: tuple[Limit, Breach]) -> str:
     return broken[1].field.rpartition(".")[2]
-
-
-def _filled(job: Job, pinned: PinnedFields) -> PinnedFields:
-    """Return the pinned values with the one size that was left open as large as all GPUs ask for."""
-    sizes = {dimension.field for dimension in DIMENSIONS if not dimension.is_of_data}
-    opened = [name for name in sizes & pinned.keys() if isinstance(pinned[name], AtLeast)]
-    if len(opened) != 1:
-        return pinned
-    (name,) = opened
-    others = simplest_layout(job, {**pinned, name: 1})
-    ranks = others.model_parallel_size * others.data_parallel_size
-    return {**pinned, name: max(pinned[name], job.cluster.world_size // ranks)}
 
 
 def _with_replicas(job: Job, pinned: PinnedFields, s: Layout) -> str:

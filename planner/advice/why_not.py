@@ -15,7 +15,7 @@ from planner.core.frozen import frozen
 from planner.core.units import format_pace, format_seconds
 from planner.domain.job import Job
 from planner.search.candidate import Candidate
-from planner.search.pinned_fields import PinnedFields, simplest_layout
+from planner.search.pinned_fields import AtLeast, PinnedFields, filled, simplest_layout
 from planner.search.search import search
 
 _MOST_TERMS = 3
@@ -48,16 +48,17 @@ def why_not(plan: Plan, pinned: PinnedFields, beside: PinnedFields | None = None
         pinned: what is asked about.
         beside: what the plan itself was held to, which holds for the answer where a layout has both.
     """
-    job, held = _asked_of(plan, pinned)
-    result = search(job, {**(beside or {}), **held})
-    if beside and not result.size:
+    job, asked = _asked_of(plan, pinned)
+    for held in ({**(beside or {}), **asked}, asked, _with_replicas(asked)):
         result = search(job, held)
-    if not result.size:
-        broken = limit_findings(job, simplest_layout(job, held))
+        if result.size:
+            break
+    else:
+        broken = limit_findings(job, simplest_layout(job, filled(job, asked)))
         return WhyNot(
             pinned=pinned, job=job, findings=broken, candidate=None, layouts=0, comparison=""
         )
-    row = result.best(proposable(result, held), result.step_seconds)
+    row = result.best(proposable(result, asked), result.step_seconds)
     smallest = result.smallest(np.arange(result.size))
     candidate = result.candidate(smallest if row is None else row)
     findings: tuple[Finding, ...] = ()
@@ -73,6 +74,17 @@ def why_not(plan: Plan, pinned: PinnedFields, beside: PinnedFields | None = None
         comparison=comparison,
         name=named_beside(candidate, plan.chosen),
     )
+
+
+def _with_replicas(asked: PinnedFields) -> PinnedFields:
+    """Return the same with data parallelism of any kind beside it, where a family's name has none.
+
+    Who asks why not pp of 512 GPUs does not mean 512 stages.
+    """
+    if (asked.get("data_parallel_size"), asked.get("zero_stage")) != (1, 0):
+        return asked
+    sizes = {name: value for name, value in asked.items() if name != "zero_stage"}
+    return {**sizes, "data_parallel_size": AtLeast(2)}
 
 
 def _asked_of(plan: Plan, pinned: PinnedFields) -> tuple[Job, PinnedFields]:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from planner.cli.measuring import measure_options, measured
+from planner.cli.numbers import TextFile
 from planner.cli.output import color, terminal
 from planner.core.errors import InvalidInputError
 
@@ -28,7 +29,7 @@ planner calibrate --show machine.json
 )
 @click.option(
     "--runs",
-    type=click.File("r", encoding="utf-8-sig", errors="replace"),
+    type=TextFile("r", encoding="utf-8-sig", errors="replace"),
     help="Timed runs: one JSON object a line; - is stdin.",
 )
 @click.option(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from planner.cli.numbers import GpuNumber, WholeNumber
 from planner.cli.output import EXIT_BROKEN, EXIT_NOTHING_FITS, color, terminal
 from planner.core.errors import InvalidInputError
 from planner.request.amounts import read_length
@@ -23,9 +24,9 @@ def _setup_options(command: F) -> F:
     options = (
         click.option("--model", metavar="NAME", help="Of a configuration: the model it trains."),
         click.option(
-            "--gpus", "gpus_per_node", type=int, help="Of a configuration: GPUs per node."
+            "--gpus", "gpus_per_node", type=GpuNumber(), help="Of a configuration: GPUs per node."
         ),
-        click.option("--nodes", type=int, help="Of a configuration: nodes."),
+        click.option("--nodes", type=WholeNumber(), help="Of a configuration: nodes."),
         click.option("--gpu", metavar="NAME", help="Of a configuration: the GPU, such as h100."),
         click.option("--instance", metavar="NAME", help="Of a configuration: the cloud instance."),
         click.option("--intra-node", metavar="LINK", help="Of a configuration: links in a node."),

@@ -60,6 +60,16 @@ class GroupedCommands(click.Group):
         """Return the flags, --help-all among them."""
         return [*super().get_params(ctx), help_all_option()]
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; one of other tools, or a model in its place, is answered with what it is here."""
+        typed = args[0]
+        meant = "" if typed in self.commands else _meant(typed)
+        if meant:
+            raise click.UsageError(f"No such command {typed!r}: write planner {meant}.", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each group; those that few need only where all are asked for."""
         shown = {
@@ -68,6 +78,17 @@ class GroupedCommands(click.Group):
             if title != MORE or _ALL in ctx.meta
         }
         _write(shown, formatter)
+
+
+def _meant(typed: str) -> str:
+    from planner.catalog.records import model_ids, read
+    from planner.catalog.spellings import plain
+
+    name = typed.lower()
+    if any(name in {each.lower(), each.lower().rpartition("/")[2]} for each in model_ids()):
+        return f"suggest {typed}"
+    meant = read("request", "flags")["commands"]
+    return str(meant.get(plain(typed).replace("-", ""), ""))
 
 
 def write_panels(

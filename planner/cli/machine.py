@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from planner.cli.numbers import NamedPath
+from planner.cli.numbers import NamedPath, TextFile
 from planner.cli.output import say
 from planner.core.errors import InvalidInputError, UnsupportedError
 
 
 @click.command()
-@click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"))
+@click.argument("file", type=TextFile("r", encoding="utf-8", errors="replace"))
 @click.option("--gpu", metavar="NAME", help="GPU, where the file does not name it.")
 @click.option("--tp", "tensor", type=click.IntRange(1), default=1, help="Tensor parallel size.")
 @click.option("--pp", "pipeline", type=click.IntRange(1), default=1, help="Pipeline stages.")

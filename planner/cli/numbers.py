@@ -1,9 +1,21 @@
-"""Values of flags, of which click takes too many."""
+"""Values of flags, of which click takes too many, or refuses without saying what was meant."""
 
 import math
+import os
+import re
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import click
+
+from planner.core.files import open_file
+
+_NUMBERS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen"),
+)
+_DIGITS = re.compile(r"\d+(?:[,_]\d{3})*(?:\.\d+)?")
 
 
 class FiniteRange(click.FloatRange):
@@ -17,7 +29,30 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class GpuNumber(click.types.IntParamType):
+class WholeNumber(click.types.IntParamType):
+    """A whole number; another word is answered with the number that it most likely means."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or end the command with the nearest one."""
+        try:
+            return int(value)
+        except ValueError:
+            near = _nearest(str(value))
+            flag = param.opts[0] if param else ""
+            meant = "such as 8" if near is None else f"write {flag} {near}"
+            self.fail(f"{value!r} is no whole number: {meant}.", param, ctx)
+
+
+def _nearest(text: str) -> int | None:
+    """Return the number that a text names, in a word or in digits with more beside them; None without any."""
+    digits = _DIGITS.search(text)
+    if digits:
+        return round(float(re.sub("[,_]", "", digits[0])))
+    words = (word for word in re.findall(r"[a-z]+", text.lower()) if word in _NUMBERS)
+    return next(map(_NUMBERS.index, words), None)
+
+
+class GpuNumber(WholeNumber):
     """How many GPUs; a number with their name is another flag's."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -27,6 +62,24 @@ class GpuNumber(click.types.IntParamType):
         if isinstance(value, str) and is_list(value):
             self.fail(f"{value!r} names the GPUs too: write --gpu {value}.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class TextFile(click.File):
+    """A text file; click's own waits for ever where nobody writes to a named pipe."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Open the file, or end the command where it cannot be read."""
+        if value == "-":
+            return super().convert(value, param, ctx)
+        try:
+            stream = open_file(Path(value))
+        except (OSError, ValueError) as error:
+            said = getattr(error, "strerror", None) or error
+            self.fail(f"'{os.fsdecode(value)}': {said}", param, ctx)
+        opened = TextIOWrapper(stream, encoding=self.encoding, errors=self.errors)
+        if ctx is not None:
+            ctx.call_on_close(opened.close)
+        return opened
 
 
 class NamedPath(click.Path):

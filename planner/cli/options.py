@@ -1,8 +1,10 @@
 """The flags that describe a job, made of a request's fields, and the wire request that they make."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -10,9 +12,10 @@ from click.core import ParameterSource
 
 from planner.cli import wishes
 from planner.cli.help import help_all_option, write_panels
-from planner.cli.numbers import FiniteRange, GpuNumber
+from planner.cli.numbers import FiniteRange, GpuNumber, WholeNumber
 from planner.cli.output import say
 from planner.core.errors import InvalidInputError
+from planner.core.files import read_limited
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,7 +89,10 @@ def _meant(option: str) -> str:
     from planner.catalog.records import read
     from planner.catalog.spellings import plain
 
-    return str(read("request", "flags")["meant"].get(plain(option.strip("-")), ""))
+    meant = {
+        name.replace("-", ""): said for name, said in read("request", "flags")["meant"].items()
+    }
+    return str(meant.get(plain(option).replace("-", ""), ""))
 
 
 def job_options(command: F) -> F:
@@ -166,7 +172,7 @@ def _option(path: str) -> click.Option:
     elif kind is float:
         more["type"] = FiniteRange(**field.bounds)
     elif kind is int:
-        more.setdefault("type", int)
+        more.setdefault("type", WholeNumber())
     # A letter or NAME says no more than the INTEGER or TEXT that click shows.
     says_more = value != "NAME" if kind is str else len(value) > 1
     metavar = field.words.metavar or (value if says_more else None)
@@ -246,8 +252,16 @@ def _job(job: str | None, start: str | None) -> dict[str, Any]:
 
 
 def _topology(file: str) -> dict[str, Any]:
-    with click.open_file(file, encoding="utf-8", errors="replace") as opened:
-        return {"cluster.topology": opened.read(2**17)}
+    from planner.domain.topology import LARGEST_TEXT
+
+    raw = read_limited(
+        sys.stdin.buffer if file == "-" else Path(file),
+        file[:_LONGEST_NAME],
+        LARGEST_TEXT,
+        hint="what `nvidia-smi topo -m` prints, in a file or, with -, on stdin",
+        field="cluster.topology",
+    )
+    return {"cluster.topology": raw.decode("utf-8", errors="replace")}
 
 
 def _samples(samples: int | None, epochs: float | None) -> dict[str, Any]:

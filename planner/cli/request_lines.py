@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from planner.cli.numbers import TextFile
 from planner.cli.output import say_kept
 from planner.core.errors import InvalidInputError
 from planner.core.strict_json import parse_json
@@ -21,7 +22,7 @@ _FILE_NAME = re.compile(r"\w[\w.+=@ -]{0,99}")
 """One name in one folder on every system: no separator, no leading dot."""
 
 
-class _Lines(click.File):
+class _Lines(TextFile):
     """A file of requests, for which a number is often given: the batch that other tools call so."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -22,7 +22,7 @@ PHASES = {
     SCORING: "log-probabilities",
     TRAINING: "training",
     HANDOVER: "handing over weights",
-    BETWEEN: "between them",
+    BETWEEN: "rewards and switching phases",
 }
 """What the phases of a step are called."""
 _LEAST = 0.005

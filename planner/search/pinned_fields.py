@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.core.term import Truth
+from planner.domain.dimensions import DIMENSIONS
 from planner.domain.framework import Framework
 from planner.domain.job import Job
 from planner.domain.model import Model
@@ -53,6 +54,18 @@ def simplest_layout(job: Job, pinned: PinnedFields) -> Layout:
             "gradient_accumulation_steps": steps,
         }
     )
+
+
+def filled(job: Job, pinned: PinnedFields) -> PinnedFields:
+    """Return the pinned values with the one size that was left open as large as all GPUs ask for."""
+    sizes = {dimension.field for dimension in DIMENSIONS if not dimension.is_of_data}
+    opened = [name for name in sizes & pinned.keys() if isinstance(pinned[name], AtLeast)]
+    if len(opened) != 1:
+        return pinned
+    (name,) = opened
+    others = simplest_layout(job, {**pinned, name: 1})
+    ranks = others.model_parallel_size * others.data_parallel_size
+    return {**pinned, name: max(pinned[name], job.cluster.world_size // ranks)}
 
 
 def needs_divided_tokens(framework: Framework, model: Model, given: Mapping[str, Any]) -> bool:

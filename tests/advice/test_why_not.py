@@ -4,6 +4,7 @@ from planner.advice.plan import make_plan
 from planner.advice.rules.sentences import said as sentence
 from planner.advice.why_not import why_answer, why_not, why_text
 from planner.domain.strategy import Offload, PipelineSchedule
+from planner.request.family import family_fields
 
 LLAMA = "meta-llama/Llama-2-7b-hf"
 
@@ -77,3 +78,23 @@ def test_a_wish_that_no_layout_has_is_said_even_where_no_limit_forbids_it(
     answer = why_not(plan, {"pipeline_schedule": PipelineSchedule.NAIVE})
     assert answer.candidate is None
     assert why_text(answer, "schedule=naive").endswith("no layout has all of it")
+
+
+def test_a_family_that_cannot_take_all_gpus_is_asked_about_with_replicas(
+    make_job: JobMaker,
+) -> None:
+    job = make_job("gpt2", gpus=8, cluster={"nodes": 2}, recipe={"global_batch_size": 256})
+    answer = why_not(make_plan(job), family_fields("pp"))
+    assert answer.findings == ()
+    assert answer.candidate is not None
+    s = answer.candidate.strategy
+    assert s.pipeline_parallel_size > 1
+    assert s.data_parallel_size > 1
+
+
+def test_a_family_that_no_layout_has_is_refused_for_what_it_is(make_job: JobMaker) -> None:
+    """Not for the least of the sizes that its name leaves open: 16 GPUs have no place for 16 stages of 12 blocks."""
+    job = make_job("gpt2", gpus=8, cluster={"nodes": 2}, recipe={"global_batch_size": 2})
+    found = {each.code for each in why_not(make_plan(job), family_fields("pp")).findings}
+    assert "LAY005" in found
+    assert "LAY010" not in found

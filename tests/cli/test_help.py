@@ -1,6 +1,8 @@
 """Help is one screen of what is used most, in groups and panels; --help-all has the rest."""
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -82,6 +84,53 @@ def test_a_flag_of_other_tools_is_answered_with_what_it_is_here() -> None:
         assert (ended.exit_code, meant in ended.stderr) == (2, True), typed
     for other in (["model", "gpt2", "--lora"], ["suggest", "gpt2", "--bogus"]):
         assert "No such option" in CliRunner().invoke(cli, other).stderr
+
+
+def test_a_flag_is_meant_with_or_without_its_dashes() -> None:
+    for typed in ("--num-gpus", "--num_gpus", "--numgpus", "--NumGPUs"):
+        ended = CliRunner().invoke(cli, ["suggest", "gpt2", typed, "4"])
+        assert (ended.exit_code, "write --gpus." in ended.stderr) == (2, True), typed
+
+
+def test_a_command_of_other_tools_is_answered_with_what_it_is_here() -> None:
+    for typed, meant in records.read("request", "flags")["commands"].items():
+        assert typed not in cli.commands, typed
+        assert meant.partition(" ")[0] in cli.commands, meant
+        ended = CliRunner().invoke(cli, [typed, "gpt2"])
+        assert (ended.exit_code, f"write planner {meant}." in ended.stderr) == (2, True), typed
+    ended = CliRunner().invoke(cli, ["gpt2", "--gpus", "4"])
+    assert (ended.exit_code, "write planner suggest gpt2." in ended.stderr) == (2, True)
+    assert "explain" in CliRunner().invoke(cli, ["explian"]).stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("four", "--gpus 4"),
+        ("Sixteen", "--gpus 16"),
+        ("4x", "--gpus 4"),
+        ("8 GPUs", "--gpus 8"),
+        ("4.0", "--gpus 4"),
+        ("1,024", "--gpus 1024"),
+        ("many", "8"),
+        ("", "8"),
+    ],
+)
+def test_what_is_no_whole_number_is_answered_with_the_nearest(typed: str, meant: str) -> None:
+    ended = CliRunner().invoke(cli, ["suggest", "gpt2", "--gpus", typed])
+    assert (ended.exit_code, f" {meant}." in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["suggest gpt2 --topology", "topology", "suggest --batch", "calibrate --runs"],
+)
+def test_no_command_waits_for_who_writes_to_a_named_pipe(command: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ended = CliRunner().invoke(cli, [*command.split(), str(pipe)])
+    assert ended.exit_code != 0
+    assert "named pipe" in f"{ended.stderr}{ended.exception}"
 
 
 def test_gpus_with_their_name_belong_to_another_flag() -> None:

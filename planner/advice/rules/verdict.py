@@ -68,12 +68,12 @@ def effort_is_earned(situation: Situation) -> str | None:
 
 
 def a_faster_layout_is_held_back(situation: Situation) -> str | None:
-    """A faster layout fits, and is not proposed.
+    """A faster layout fits, but a slower one is proposed.
 
-    Why: it trains another way, needs the host's memory, leaves the card no room, is ruled out by
-    the tree, or leads by less than its techniques must earn and estimates can tell.
+    Why: the faster one has no launch files, trains with other numbers, needs host memory, leaves too
+    little memory free, or is faster by less than estimates can tell or its work is worth.
 
-    Instead: ask for it by the flags of its row; `planner race` runs both.
+    Instead: ask for it with the flag that the message names; `planner race` runs both.
 
     Source: the search; `data/calibration/choice.toml`.
     """

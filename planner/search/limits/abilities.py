@@ -22,7 +22,7 @@ from planner.domain.strategy import (
 
 
 def technique_is_missing(job: Job, s: Strategy) -> Breach:
-    """The framework has the kinds of parallelism that the layout uses.
+    """The framework must have the kinds of parallelism that the layout uses.
 
     Why: dividing a model takes code that only some frameworks bring.
 
@@ -64,7 +64,7 @@ def pairs_are_not_divided(job: Job, s: Strategy) -> Breach:
 
 
 def zero_stage_is_missing(job: Job, s: Strategy) -> Breach:
-    """The framework has the layout's ZeRO stage.
+    """The framework must have the layout's ZeRO stage.
 
     Why: Megatron-LM and nanotron divide the optimizer alone, FSDP all states at once.
 
@@ -83,7 +83,7 @@ def zero_stage_is_missing(job: Job, s: Strategy) -> Breach:
 
 
 def schedule_is_missing(job: Job, s: Strategy) -> Breach:
-    """The framework has the pipeline's schedule.
+    """The framework must have the pipeline's schedule.
 
     Why: a schedule is an order of sends and receives that both sides must run.
 
@@ -129,7 +129,7 @@ def sequence_parallelism_is_missing(job: Job, s: Strategy) -> Breach:
 
 
 def hybrid_sharding_is_missing(job: Job, s: Strategy) -> Breach:
-    """The framework can replicate shards.
+    """The framework must be able to replicate shards (HSDP).
 
     Why: sharding inside a node and replicating over nodes takes two groups of data-parallel ranks.
 
@@ -148,7 +148,7 @@ def hybrid_sharding_is_missing(job: Job, s: Strategy) -> Breach:
 
 
 def local_sgd_is_missing(job: Job, s: Strategy) -> Breach:
-    """The framework can average parameters every few steps.
+    """The framework must be able to average parameters every few steps.
 
     Why: gradients must stay unreduced between averages, which engines with their own optimizer
     step do not offer.
@@ -188,7 +188,7 @@ def replicas_do_not_go_with_tensors(job: Job, s: Strategy) -> Breach:
 
 
 def shares_of_experts_are_given(job: Job, s: Strategy) -> Breach:
-    """The framework cuts experts over other groups than all else.
+    """The framework must be able to divide experts over other groups than all else.
 
     Why: most divide every matrix of a layer over the same ranks; Megatron Core has groups of its own for experts.
 
@@ -209,7 +209,7 @@ def shares_of_experts_are_given(job: Job, s: Strategy) -> Breach:
 
 
 def recompute_is_missing(job: Job, s: Strategy) -> Breach:
-    """The framework has the layout's kind of recompute.
+    """The framework must have the layout's kind of recompute.
 
     Why: what is selected is a choice of the framework's own.
 
@@ -228,7 +228,7 @@ def recompute_is_missing(job: Job, s: Strategy) -> Breach:
 
 
 def offload_is_missing(job: Job, s: Strategy) -> Breach:
-    """The framework can keep in host memory what the layout offloads.
+    """The framework must be able to keep in host memory what the layout offloads.
 
     Why: the optimizer's step moves to the CPU, or its states travel; both are the framework's own.
 

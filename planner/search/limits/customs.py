@@ -13,7 +13,7 @@ TILE_TOKENS = 128
 
 
 def tensors_leave_the_node(job: Job, s: Strategy) -> Breach:
-    """Tensor parallelism stays inside a node.
+    """Tensor parallelism must stay inside a node.
 
     Why: it sums activations twice in every layer, forward and backward, with nothing to hide
     behind; a network is ten times slower than NVLink. With 4 GPUs in a node the highest degree is 4.

@@ -10,7 +10,7 @@ from planner.search.limits.base import divides
 
 
 def experts_do_not_divide(job: Job, s: Strategy) -> Breach:
-    """Expert parallelism divides the experts evenly.
+    """The expert parallel size must divide the experts.
 
     Why: a rank holds whole experts, and ranks with fewer would wait for the others.
 

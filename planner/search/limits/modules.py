@@ -39,7 +39,7 @@ def modules_recompute_nothing(_job: Job, s: Strategy) -> Breach:
 
 
 def model_lacks_modules(job: Job, s: Strategy) -> Breach:
-    """The model has the modules that are to recompute.
+    """The model must have the modules that are to recompute.
 
     Why: experts, a shared one, or projections out of latents are what few models have; of others, the names free
     nothing.
@@ -82,7 +82,7 @@ def experts_recompute_while_hidden(job: Job, s: Strategy) -> Breach:
 
 
 def modules_are_missing(job: Job, s: Strategy) -> Breach:
-    """The framework lets single modules be named.
+    """The framework must let single modules be named.
 
     Why: what else selects is a choice of the framework's own: operations, or layers.
 

@@ -43,7 +43,7 @@ def model_cannot_be_divided(job: Job, s: Strategy) -> Breach:
 
 
 def heads_do_not_divide(job: Job, s: Strategy) -> Breach:
-    """Tensor parallelism divides the attention heads evenly.
+    """The tensor parallel size must divide the attention heads.
 
     Why: each rank computes whole heads, so that nothing is exchanged inside attention.
 
@@ -145,7 +145,7 @@ def chunks_need_a_pipeline(_job: Job, s: Strategy) -> Breach:
 
 
 def sequence_does_not_divide(job: Job, s: Strategy) -> Breach:
-    """Context parallelism divides the sequence evenly.
+    """The context parallel size must divide the sequence.
 
     Why: every rank holds as many tokens; with causal attention twice as many pieces are dealt out,
     so that early and late tokens balance.
@@ -194,7 +194,7 @@ def layers_do_not_fill_stages(job: Job, s: Strategy) -> Breach:
 
 
 def sizes_do_not_multiply(job: Job, s: Strategy) -> Breach:
-    """The sizes of all kinds of parallelism multiply to the number of GPUs.
+    """The sizes of all kinds of parallelism must multiply to the number of GPUs.
 
     Why: every GPU has one place in each kind.
 
@@ -221,7 +221,7 @@ def sizes_do_not_multiply(job: Job, s: Strategy) -> Breach:
 
 
 def batch_does_not_split(job: Job, s: Strategy) -> Breach:
-    """Micro-batch x accumulation steps x data-parallel ranks is the global batch.
+    """Micro-batch x accumulation steps x data-parallel ranks must be the global batch.
 
     Why: every rank takes as many micro-batches of one size, or the mean would not be one.
 

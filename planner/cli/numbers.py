@@ -59,7 +59,7 @@ class GpuNumber(WholeNumber):
         """Return the number, or end the command with what was meant."""
         from planner.hardware.mixed_gpus import is_list
 
-        if isinstance(value, str) and is_list(value):
+        if isinstance(value, str) and not _DIGITS.fullmatch(value) and is_list(value):
             self.fail(f"{value!r} names the GPUs too: write --gpu {value}.", param, ctx)
         return super().convert(value, param, ctx)
 

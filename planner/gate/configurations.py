@@ -316,7 +316,7 @@ def _amounts_to(facts: Facts, answer: Mapping[str, Any], asked: Mapping[str, Any
     if strategy["offload"] != "none":
         words.append(f"offload {strategy['offload']}")
     step = f"{facts.text('time.step_seconds')} a step, {facts.text('tokens_per_second_per_gpu')} tokens/s per GPU"
-    return f"amounts to {', '.join(words)}: {step}"
+    return f"trains with {', '.join(words)}: {step}"
 
 
 def _recompute(strategy: Mapping[str, Any]) -> str:

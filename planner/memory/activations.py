@@ -158,7 +158,7 @@ def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     is_recomputed = repeats_blocks(job, s)
     share = recomputed_share(job, s, stage.num_blocks)
     others = (1.0 - share) * (weights - outside)
-    everything = each * count(weights, "matmul weights, while autocast or autograd holds them")
+    everything = each * count(weights, "matmul weights, which autocast keeps in 16 bit")
     one_block = each * count(of_block, "matmul weights of one block")
     of_head = np.where(np.asarray(s.virtual_pipeline_size) > 1, 0.0, outside)
     kept = of_head + np.where(is_recomputed, others, weights - outside)
@@ -215,7 +215,7 @@ def tensor_parallel_buffers(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         PASSES,
         held,
         name="tensor_parallel_buffers",
-        note="a gathered input and an unreduced output, of tokens that are divided in between",
+        note="a gathered input, and an output before it is scattered",
         source=job.framework.activations.source,
     )
 
@@ -233,7 +233,7 @@ def _tensors_between_ranks(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     return PhasedTerm(
         name="tensor_parallel_buffers",
         forward=only_where(has_blocks & (np.asarray(s.tensor_parallel_size) > 1), held),
-        note="what a block's last region takes in and gives, while all before it is kept",
+        note="input and output of a block's last exchange, while its activations are kept",
         source=job.framework.activations.source,
     )
 
@@ -298,7 +298,7 @@ def passing_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         first_block=buckets + passing,
         outer=buckets + passing,
         step=buckets,
-        note="in DDP's buckets all the time, and as backward ends",
+        note="in DDP's buckets throughout, and once more as backward ends",
         source=source,
     )
 

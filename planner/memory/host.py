@@ -129,7 +129,7 @@ def _paged_out(job: Job, s: Strategy) -> tuple[Term, ...]:
     return (
         Term(
             name="host_paged_states",
-            arithmetic=gpus(job.cluster.gpus_per_node) * size(out, "that its card has no room for"),
+            arithmetic=gpus(job.cluster.gpus_per_node) * size(out, "that do not fit on its card"),
             source=job.optimizer.source,
         ),
     )

@@ -264,7 +264,7 @@ def gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
             (*BLOCKS, "outer"),
             held,
             name="gradients",
-            note="the others are stepped and freed, or not there yet",
+            note="each gradient is freed once it is stepped",
             source=_IN_BACKWARD,
         )
     is_sharded = s.zero_stage >= job.framework.sharding.gradients_sharded_from

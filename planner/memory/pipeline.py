@@ -33,8 +33,11 @@ def pipeline_buffers(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     inputs = stage.in_flight * (s.virtual_pipeline_size - stage.is_first)
     every = s.gradient_accumulation_steps * received
     each = _hidden_states(job, s)
-    held = only_where(_is_piped(s), each * plain(every, "received"))
-    apart = plain(every - np.where(_keeps_inputs(job, s), inputs, 0.0), "received, not in flight")
+    held = only_where(_is_piped(s), each * plain(every, "receive buffers"))
+    apart = plain(
+        every - np.where(_keeps_inputs(job, s), inputs, 0.0),
+        "receive buffers beside the activations",
+    )
     beside = only_where(_is_piped(s), each * apart)
     return PhasedTerm(
         name="pipeline_buffers",
@@ -62,7 +65,7 @@ def stage_outputs(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     if not job.framework.pipeline.keeps_buffers:
         return always("stage_outputs", NOTHING, source)
     given = s.virtual_pipeline_size - stage.is_last - turns(s, stage.index)
-    each = _hidden_states(job, s) * plain(given, "handed on each")
+    each = _hidden_states(job, s) * plain(given, "sent on by each")
     held = only_where(_is_piped(s), each * plain(stage.in_flight, "in flight"))
     return PhasedTerm.during(PASSES, held, name="stage_outputs", source=source)
 
@@ -110,7 +113,7 @@ def waiting_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     states = hidden_state_bytes(job, s) / tokens(job, s) * s.virtual_pipeline_size
     each = count(tokens(job, s), "tokens") * size(outputs + states, "/token of matmuls and norms")
     before = np.maximum(0.0, stage.waiting - 1 / np.asarray(s.virtual_pipeline_size))
-    earlier = only_where(before > 0, each * plain(before, "waiting for weight gradients"))
+    earlier = only_where(before > 0, each * plain(before, "whose weight gradients are put off"))
     normalising = count(tokens(job, s), "tokens") * size(
         4.0 * _states_of_a_norm(job) * job.model.hidden_size / sequence_split(s), "/token of a norm"
     )
@@ -121,7 +124,7 @@ def waiting_gradients(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         last_block=earlier,
         first_block=only_where(
             stage.waiting > 0,
-            each * plain(stage.waiting, "waiting for weight gradients") + normalising,
+            each * plain(stage.waiting, "whose weight gradients are put off") + normalising,
         ),
         source=_SPLIT,
     )

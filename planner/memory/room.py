@@ -28,4 +28,4 @@ def states_on_card(job: Job, states: Expression, rest: Amount) -> Expression:
         return NOTHING
     room = COMFORTABLE_FRACTION * job.usable_bytes - rest
     room = np.maximum(0.0, room // _PAGE_BYTES * _PAGE_BYTES)
-    return either(states.value <= room, states, size(room, "that the rest leaves of the card"))
+    return either(states.value <= room, states, size(room, "that is left on the card"))

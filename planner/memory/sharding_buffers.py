@@ -78,13 +78,13 @@ def _flat_buckets(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     held = np.minimum(sum(stage_parameters(job, s, stage)), live)
     reduced = bytes_each(job.precision.reduce_bytes)
     trained = np.minimum(sum(trained_parameters(job, s, stage)), job.framework.buckets.elements)
-    bucket = reduced * count(job.framework.buckets.elements, "elements of the reduction's buffer")
+    bucket = reduced * count(job.framework.buckets.elements, "elements of the reduce bucket")
     head = _head_parameters(job, s, stage)
     is_large = head > job.framework.buckets.elements
     waiting = only_where(
-        is_large & s.shards_gradients, reduced * count(head, "of the head, too large for it")
+        is_large & s.shards_gradients, reduced * count(head, "of the head, larger than the bucket")
     )
-    late = only_where(s.data_parallel_size > 1, reduced * count(trained, "gradients in a buffer"))
+    late = only_where(s.data_parallel_size > 1, reduced * count(trained, "gradients in the bucket"))
     gathered = bytes_each(job.precision.gather_bytes) * count(held, "gathered parameters")
     in_step = only_where(s.gathers_twice, bucket)
     in_forward = only_where(s.gathers_twice, bucket + gathered)
@@ -181,7 +181,7 @@ def _all_reduced(job: Job, s: Strategy, elements: Amount) -> Expression:
         s.is_hybrid & _is_added(job, s) & np.logical_not(job.framework.sharding.flat_parameters)
     )
     reduced = bytes_each(job.precision.reduce_bytes) * count(
-        np.maximum(0.0, elements), "parameters reduced before"
+        np.maximum(0.0, elements), "parameters already reduced"
     )
     return only_where(is_hybrid, reduced / ranks(dense_shards(s)))
 
@@ -275,7 +275,7 @@ def _gathered_adapters(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
         loss=only_where(is_gathered, held + ahead),
         last_block=only_where(is_gathered, held + current + ahead + gradients),
         first_block=only_where(is_gathered, outer + block + gradients),
-        note="gathered as stored, and gradients not yet scattered",
+        note="weights gathered as they are stored, gradients until they are scattered",
         source=job.framework.sharding.source,
     )
 
@@ -348,4 +348,4 @@ def framework_and_context(job: Job, s: Strategy, peak: Amount) -> Term:
 
 _TWO = plain(2.0)
 _FULLY_SHARD = "torch.distributed.fsdp fully_shard, PyTorch 2.13"
-_GATHERED_NOTE = "gathered, or of gradients not yet scattered"
+_GATHERED_NOTE = "weights while they are gathered, gradients until they are scattered"

@@ -65,7 +65,7 @@ def loss_assumption(loss: str) -> list[Assumption]:
     """Return what was taken for a loss of which nobody says, where it is not the standard one."""
     if loss == "standard":
         return []
-    text = f"{loss} loss, as such runs have it"
+    text = f"{loss} loss, as is usual for such runs"
     return [Assumption(text=text, field="recipe.loss")]
 
 

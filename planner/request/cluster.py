@@ -131,7 +131,9 @@ def _limited(gpu: Gpu, watts: int | None, remarks: Remarks) -> Gpu:
     if watts is None:
         return gpu
     if not gpu.tdp_watts:
-        remarks.notes.append(f"what {gpu.name} draws is not known, so {watts} W change nothing")
+        remarks.notes.append(
+            f"the power of {gpu.name} is not known, so a limit of {watts} W changes nothing"
+        )
     elif watts > gpu.tdp_watts:
         most = f"{gpu.name} draws {gpu.tdp_watts:g} W at the most"
         remarks.notes.append(f"{most}, so a limit of {watts} W changes nothing")
@@ -306,7 +308,7 @@ def _in_nodes(wanted: ClusterRequest, gpu: Gpu, gpus: int, remarks: Remarks) -> 
         for total in dict.fromkeys((gpus, gpus * wanted.nodes))
     ]
     raise InvalidInputError(
-        f"no node with {gpu.name} has {gpus} GPUs: they have {usual} as a rule",
+        f"no node with {gpu.name} has {gpus} GPUs: they usually have {usual}",
         hint=f"{', '.join(readings)}; a node of your own: --intra-node LINK or --topology FILE",
         field="cluster.gpus_per_node",
     )
@@ -326,7 +328,7 @@ def _links_inside(
     """Return a node's topology, or else a named or measured link, or neither for the GPU's own."""
     link = wanted.intra_node
     if instance and (topology_given or link is not None):
-        remarks.notes.append(f"the wiring inside a node as given, not that of {instance.name}")
+        remarks.notes.append(f"the links inside a node as given, not those of {instance.name}")
     elif instance and gpu.name == instance.gpu:
         topology_given = _parsed(instance.topology) if instance.topology else None
         link = instance.intra_node or None
@@ -339,7 +341,7 @@ def _links_inside(
     if topology_given:
         remarks.notes.append(
             f"the topology does not say how {len(topology_given.missing_pairs)} pairs of GPUs are joined,"
-            f" so the links are those that {gpu.name} has as a rule"
+            f" so the usual links of {gpu.name} are taken"
         )
     if link is not None and wanted.peer_to_peer is not None and not _is_slot(link):
         remarks.notes.append("peer_to_peer changes nothing where the link inside a node is given")

@@ -72,7 +72,7 @@ def _implied(
     if found is None:
         return records.framework(name)
     if run is None:
-        text = f"{name} as its launch files run it (an estimate takes a run of {found.name} on {gpu.name})"
+        text = f"{name} at the release that its launch files install (planner estimate takes {found.name} on {gpu.name})"
         assumptions.append(Assumption(text=text, field=FIELD))
         return records.framework(name)
     text = f"{name} as {found.name} does, which {_meaning(found, gpu)}"

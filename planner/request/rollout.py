@@ -101,7 +101,7 @@ def find_rollout(
         text = f"prompts of {sequence_length - longest:,} and completions of {longest:,} tokens"
         assumptions.append(Assumption(text=text, field="recipe.max_completion_length"))
     if wanted.mean_completion_length is None:
-        text = "every completion as long as it may be"
+        text = "every completion of the longest length"
         assumptions.append(Assumption(text=text, field="recipe.mean_completion_length"))
     generations = wanted.num_generations or usual.generations
     if wanted.num_generations is None:

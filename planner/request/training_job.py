@@ -67,7 +67,7 @@ def _open_job(wanted: RecipeRequest, strategy: StrategyRequest | None, model: Mo
         return TrainingJob(name=None)
     if tokens >= fewest_pretraining_tokens(model):
         return TrainingJob(
-            name=None, assumptions=(_of_job("pre-training goes on from the published weights"),)
+            name=None, assumptions=(_of_job("pre-training continues from the published weights"),)
         )
     task = _task(wanted, model)
     assumed = _of_job("fine-tuning from the published weights")

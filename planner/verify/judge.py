@@ -93,7 +93,7 @@ def judge(planned: Planned, reading: Reading, trace: Reading | None = None) -> V
     if not is_comparable:
         ran_on = "CPUs" if reading.gpu == "cpu" else reading.gpu
         notes.append(
-            f"the run was on {ran_on} and the plan is for {planned.gpu}: that its files run is all that this shows"
+            f"the run was on {ran_on} and the plan is for {planned.gpu}: this shows only that its files run"
         )
     checks = _checks(planned, reading, run, is_comparable=is_comparable)
     if is_comparable:
@@ -174,7 +174,7 @@ def _below(checks: tuple[Check, ...]) -> list[str]:
             )
         elif check.name == "step":
             notes.append(
-                "a step is faster than its whole range: was it the plan's batch and sequence length?"
+                "a step is faster than the whole range: check that batch and sequence length are the plan's"
             )
     return notes
 

@@ -93,8 +93,8 @@ def test_a_family_that_cannot_take_all_gpus_is_asked_about_with_replicas(
 
 
 def test_a_family_that_no_layout_has_is_refused_for_what_it_is(make_job: JobMaker) -> None:
-    """Not for the least of the sizes that its name leaves open: 16 GPUs have no place for 16 stages of 12 blocks."""
-    job = make_job("gpt2", gpus=8, cluster={"nodes": 2}, recipe={"global_batch_size": 2})
+    """Not for the least of the sizes that its name leaves open: 13 GPUs would be 13 stages of 12 blocks."""
+    job = make_job("gpt2", gpus=1, cluster={"nodes": 13}, recipe={"global_batch_size": 260})
     found = {each.code for each in why_not(make_plan(job), family_fields("pp")).findings}
     assert "LAY005" in found
     assert "LAY010" not in found

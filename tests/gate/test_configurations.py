@@ -165,7 +165,7 @@ def test_a_verdict_has_fault_place_fit_gain_and_what_mends_it() -> None:
     text = formats.as_text((verdict,), Terminal())
     assert "FAIL  CFG001  ds.json:2: train_batch_size is 64, but 4 per GPU x 8" in text
     assert "pass  CHK001  fits: " in text
-    assert "amounts to zero-3, micro-batch 4, 8 accumulated, recompute none: " in text
+    assert "trains with zero-3, micro-batch 4, 8 accumulated, recompute none: " in text
     assert "the planner " in text
     assert '-  "train_batch_size": 64,\n+  "train_batch_size": 256,' in verdict.patch
     assert text.endswith("1 error")

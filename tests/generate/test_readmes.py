@@ -32,13 +32,10 @@ def test_its_first_lines_are_the_plans() -> None:
     line = re.search(r"step 1/1000: loss L, lr (\S+), norm N, (\S+) tokens/s \(plan (\S+)\)", text)
     assert line is not None
     assert line[2] == line[3] == f"{SPEC.expected_tokens_per_second_per_gpu * 8:,.0f}"
-    setting = re.search(r"`--lr (\S+)` goes with 256 sequences", text)
+    setting = re.search(r"`--lr (\S+)` is for 256 sequences", text)
     assert setting is not None
     assert float(line[1]) == pytest.approx(float(setting[1]) / 30, rel=0.01)
-    assert (
-        "A first loss near 10.98, the logarithm of the vocabulary and what random logits add, would be"
-        in text
-    )
+    assert "A first loss near 10.98 " in text
     assert "The first loss is near 10.98" in words(replace(SPEC, is_pretrained=False))
     assert "logarithm" not in words(replace(SPEC, task="sequence-classification"))
     for kind in ("gemma2", "bloom"):
@@ -63,8 +60,8 @@ def test_random_weights_have_settings_of_their_own() -> None:
 
 
 def test_half_an_hour_is_not_two_steps_of_an_hour() -> None:
-    said = "30 minutes, which the launchers give it, may be too few for two steps of 1.00 h"
-    assert said in words(replace(SPEC, expected_step_seconds=3600.0))
+    said = r"30 minutes .* too few for two steps of 1.00 h"
+    assert re.search(said, words(replace(SPEC, expected_step_seconds=3600.0)))
     assert "too few" not in words(SPEC)
 
 
@@ -75,13 +72,13 @@ def test_half_an_hour_is_not_two_steps_of_an_hour() -> None:
             llama(tensor_parallel_size=2),
             "torchrun",
             "on another number of GPUs, and on another layout.",
-            "divided by tensors",
+            "tensor parallelism.",
         ),
         (
             divided(replace(SPEC, model_config={**SPEC.model_config, "n_layer": 4}), **PIPELINE),
             "torchrun",
-            "on another layout that is not divided by tensors.",
-            "by tensors too",
+            "on another layout without tensor parallelism.",
+            "with tensor parallelism.",
         ),
         (
             llama(framework="deepspeed", **PIPELINE),
@@ -113,10 +110,10 @@ def test_verify_runs_what_one_machine_can_run() -> None:
 
 
 def test_a_batch_is_named_in_one_place() -> None:
-    assert "It wins over" not in words(SPEC)
+    assert "overrides" not in words(SPEC)
     assert "`gradient_accumulation_steps` x GPUs, in `sft.yaml`" in words(SPEC, "trainer")
     deepspeed = with_layout(SPEC, framework="deepspeed", zero_stage=2)
-    assert "It wins over what `ds_config.json` says." in words(deepspeed, "deepspeed")
+    assert "It overrides `ds_config.json`." in words(deepspeed, "deepspeed")
 
 
 def test_nothing_is_said_of_gpus_that_a_plan_cannot_have() -> None:
@@ -166,7 +163,7 @@ def test_one_gpu_has_no_others() -> None:
 def test_images_are_no_sequences() -> None:
     text = words(replace(SPEC, task="image-classification"))
     assert "4 images x 8 micro-batches x 8 GPUs = 256 images" in text
-    assert "goes with 256 images a step" in text
+    assert "is for 256 images per step" in text
 
 
 def test_one_node_is_not_every_node() -> None:
@@ -193,8 +190,8 @@ def test_a_run_of_every_program_leaves_checkpoints() -> None:
 def test_torchtitan_says_what_is_lost_when_it_is_told_to_end() -> None:
     slow = replace(SPEC, model_config=LLAMA_8B, expected_step_seconds=300.0)
     text = words(slow, "torchtitan")
-    assert "saves nothing when it is told to end" in text
-    assert "is lost, 10 steps of 300 s at the most" in text
+    assert "saves nothing when it is stopped" in text
+    assert "at most 10 x 300 s" in text
 
 
 def test_shards_of_replicas_resume_on_whole_replicas() -> None:
@@ -207,8 +204,8 @@ def test_shards_of_replicas_resume_on_whole_replicas() -> None:
 def test_nobody_asks_for_consent_to_a_folder_of_ones_own() -> None:
     local = replace(SPEC, model="/models/mine", model_config=LLAMA_8B)
     for target in ("torchrun", "torchtitan"):
-        assert "asks for consent" in words(replace(local, model="mine/too"), target)
-        assert "asks for consent" not in words(local, target)
+        assert "gated model" in words(replace(local, model="mine/too"), target)
+        assert "gated model" not in words(local, target)
     own = replace(local, framework="torchtitan")
     assert "cp /models/mine/*.{json,safetensors} assets" in words(own, "torchtitan")
     bare = replace(own, is_pretrained=False)

@@ -1,5 +1,6 @@
 """What the README says of --no-sync: whole gradients on every rank, reduced once a step."""
 
+import re
 from typing import Any
 
 import pytest
@@ -42,8 +43,7 @@ def test_the_readme_says_what_the_flag_costs_where_it_can_be_used(*, fits: bool)
     once = ReducedOnce(step_seconds=1.5, peak_bytes=30 * 2**30, fits=fits)
     spec = with_layout(SPEC, zero_stage=3, reduced_once=once)
     readme = " ".join(generate(spec, ["torchrun", "trainer"])["README.md"].split())
-    said = "about 1.50 s a step, and 30.0 GiB per GPU at the peak, which fits too." in readme
-    assert said is fits
+    assert bool(re.search(r"1\.50 s, .* 30\.0 GiB per GPU", readme)) is fits
 
 
 def test_scripts_of_shards_alone_have_the_flag() -> None:

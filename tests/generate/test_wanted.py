@@ -1,5 +1,6 @@
 """Which files of a plan are written: the recommended target alone, or what is named."""
 
+import re
 from typing import Any
 
 import pytest
@@ -58,15 +59,12 @@ def test_what_is_named_is_written_and_the_readme_names_the_rest() -> None:
     assert folders(files) == {"llama-factory", "torchrun", "launchers"}
     started = {name for name in files if name.startswith("launchers/")}
     assert started == {"launchers/README.md", "launchers/slurm.sh"}
-    assert "`--target NAME` writes the same training for trainer." in files["README.md"]
-    assert "`launchers/README.md` has the line for each" in files["README.md"]
+    assert re.search(r"`--target NAME` .* trainer\.", files["README.md"])
+    assert "`launchers/README.md`" in files["README.md"]
     alone = files_of()["README.md"]
     assert len(alone.splitlines()) <= 90
-    assert (
-        "--launcher NAME` also writes what starts it by ssh, slurm, docker, kubernetes, ray."
-        in alone
-    )
-    assert "`--target NAME` writes the same training for torchrun, llama-factory." in alone
+    assert re.search(r"--launcher NAME` .* ssh, slurm, docker, kubernetes, ray\.", alone)
+    assert re.search(r"`--target NAME` .* torchrun, llama-factory\.", alone)
 
 
 def test_pods_bring_the_image_that_they_run() -> None:

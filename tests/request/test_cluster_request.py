@@ -209,7 +209,7 @@ def test_what_is_given_wins_over_the_instance_and_is_said() -> None:
     assert found.cluster.inter_node.name == "infiniband-ndr"
     assert found.notes == (
         "h100-sxm-80gb as given, not the a100-sxm-40gb of p4d.24xlarge, so its price is not counted",
-        "the wiring inside a node as given, not that of p4d.24xlarge",
+        "the links inside a node as given, not those of p4d.24xlarge",
         "the network as given, not that of p4d.24xlarge",
     )
 
@@ -351,7 +351,7 @@ def test_what_a_paste_leaves_out_comes_from_the_gpus_record_and_is_said() -> Non
     found = resolved(topology=NAMED)
     assert found.cluster.topology is None
     assert any("(TOP002)" in note for note in found.notes)
-    assert "so the links are those that a30 has as a rule" in found.notes[-1]
+    assert "so the usual links of a30 are taken" in found.notes[-1]
 
 
 def test_near_ranks_sit_on_fast_links() -> None:

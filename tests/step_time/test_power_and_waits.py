@@ -38,7 +38,7 @@ def test_large_matmuls_of_a_v100s_run_at_what_250_of_300_watts_allow() -> None:
 
 @pytest.mark.parametrize(
     ("draws", "watts", "note"),
-    [(0, 200, "200 W change nothing"), (400, 900, "a limit of 900 W changes nothing")],
+    [(0, 200, "a limit of 200 W changes nothing"), (400, 900, "a limit of 900 W changes nothing")],
 )
 def test_a_limit_that_changes_nothing_says_so(
     monkeypatch: pytest.MonkeyPatch, draws: float, watts: int, note: str

@@ -158,7 +158,7 @@ def autocast_weight_copies(job: Job, s: Strategy, stage: Stage) -> PhasedTerm:
     is_recomputed = repeats_blocks(job, s)
     share = recomputed_share(job, s, stage.num_blocks)
     others = (1.0 - share) * (weights - outside)
-    everything = each * count(weights, "matmul weights, which autocast keeps in 16 bit")
+    everything = each * count(weights, "matmul weights, of which autocast keeps copies")
     one_block = each * count(of_block, "matmul weights of one block")
     of_head = np.where(np.asarray(s.virtual_pipeline_size) > 1, 0.0, outside)
     kept = of_head + np.where(is_recomputed, others, weights - outside)

@@ -96,7 +96,7 @@ def test_every_launcher_starts_megatron_by_its_own_arguments() -> None:
     own = "--data-path corpus_text_document --train-iters 1000 --save checkpoints"
     assert f"\nMEGATRON_PATH=~/Megatron-LM sbatch launchers/slurm.sh {own} " in text
     assert f"\nMEGATRON_PATH=~/Megatron-LM bash launchers/ssh.sh me@node{{0..5}} -- {own} " in text
-    assert "those of `pretrain_gpt.py`" in text
+    assert "go to `pretrain_gpt.py`" in text
     for name in ("slurm.sh", "ssh.sh"):
         assert "arguments of pretrain_gpt.py]" in files[f"launchers/{name}"]
 
@@ -112,7 +112,7 @@ def test_each_launcher_shows_the_arguments_of_what_it_starts() -> None:
     text = with_launchers(SPECS["many-nodes"], ["megatron", "torchrun"])["launchers/README.md"]
     assert "sbatch launchers/slurm.sh --data-path" in text
     assert "docker.sh --data corpus.txt --steps 1000 --output" in text
-    assert "those of `pretrain_gpt.py` or `train.py`" in text
+    assert "go to `pretrain_gpt.py` or `train.py`" in text
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

@@ -8,12 +8,13 @@ from http import HTTPStatus
 from typing import Literal
 from uuid import uuid4
 
-from anyio import CancelScope, create_task_group, sleep
+from anyio import CancelScope, CapacityLimiter, create_task_group, sleep, to_thread
 from cachetools import TTLCache
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from api import jobs
+from api.body import read_request
 from api.models import answer_model
 from api.planning import Body
 from api.problems import Problem, described_failure
@@ -55,13 +56,18 @@ class Later:
         self._work = work
         self._near: TTLCache[str, bytes] = TTLCache(_MOST_KEPT, _KEPT_SECONDS)
         self._going: set[Task[None]] = set()
+        self._reading = CapacityLimiter(1)
 
     async def begin(self, body: bytes) -> tuple[str, bytes]:
         """Begin to plan; return the job's name, and what is known of it.
 
         Raises:
+            HTTPException: the body is not JSON.
+            InvalidRequestError: it is JSON, but not of the contract.
             TooBusyError: as many go on as may.
         """
+        # Here, as every process may be planning for minutes: a body of 1 MiB takes a tenth of a second.
+        await to_thread.run_sync(read_request, body, limiter=self._reading)
         if len(self._going) >= self._work.settings.jobs:
             raise TooBusyError("as many jobs go on as may", hint="wait for one of them")
         name = uuid4().hex

@@ -314,9 +314,9 @@ def test_a_job_is_known_to_replicas_and_survives_a_redis_that_begins_anew(
         assert (status, json.loads(body)["state"]) == (202, "going")
         wait_until(lambda: state_of(other, path)["state"] == "done")
         assert state_of(other, path)["answer"]["chosen"]["family"] == "ddp"
-        wrong = one.post({"modle": 1}, "/v1/jobs")[1]["location"]
+        wrong = one.post({**GPT2, "cluster": {"gpu": "h1000"}}, "/v1/jobs")[1]["location"]
         wait_until(lambda: state_of(other, wrong)["state"] == "failed")
-        assert state_of(other, wrong)["problem"]["errors"][0]["hint"] == "did you mean model?"
+        assert state_of(other, wrong)["problem"]["status"] == 422
         process.kill()
         process.wait()
         assert state_of(one, path)["state"] == "done"
@@ -329,6 +329,20 @@ def test_a_job_is_known_to_replicas_and_survives_a_redis_that_begins_anew(
             assert [each.get(long)[0] for each in (one, other)] == [404, 404]
             wait_until(lambda: one.post({**GPT2, "id": "after"})[0] == 200)
     assert "Traceback" not in one.said + other.said
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [(b"{}", 422), (b'{"modle": 1}', 422), (b"[]", 422), (b"{", 400)]
+)
+def test_what_is_no_request_begins_no_job_and_is_told_as_a_plan_is(
+    body: bytes, status: int
+) -> None:
+    client = client_of(jobs=1)
+    sent: dict[str, Any] = {"content": body, "headers": {"content-type": "application/json"}}
+    begun, planned = (client.post(path, **sent) for path in ("/v1/jobs", "/v1/suggest"))
+    assert (begun.status_code, "location" in begun.headers) == (status, False)
+    assert begun.headers["content-type"] == "application/problem+json"
+    assert begun.json() == {**planned.json(), "instance": "/v1/jobs"}
 
 
 def test_a_job_that_fails_says_why_and_more_than_may_go_on_are_refused() -> None:

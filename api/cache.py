@@ -21,6 +21,8 @@ Key = tuple[Any, ...]
 """A function of a module, and its arguments."""
 
 _DIGEST_LENGTH = 64
+_USUAL_BYTES = 200_000
+"""That an answer takes at most, but for some."""
 _READ = {".json", ".md", ".py", ".toml"}
 """Files that an answer may depend on."""
 
@@ -30,37 +32,47 @@ class KnownReplies:
 
     def __init__(self, settings: Settings) -> None:
         self._seconds = settings.cache_seconds
-        self._near: TTLCache[Key, Any] = TTLCache(settings.cached_answers, settings.cache_seconds)
+        self._near: TTLCache[Key, Any] = TTLCache(
+            settings.cached_answers, settings.cache_seconds, getsizeof=weight
+        )
         self.far = Far(settings)
         if self.far.redis is not None:
             release()
 
     async def get(self, key: Key) -> Any:
         """Return what is known, or None."""
-        found = self._near.get(key)
+        near = _short(key)
+        found = self._near.get(near)
         if found is None and self.far.redis is not None:
-            found = await self._ask(key)
+            found = await self._ask(near)
         return found
 
     async def put(self, key: Key, reply: Any) -> None:
         """Keep a reply; what Redis cannot keep is no failure."""
+        near = _short(key)
         with suppress(ValueError):
-            self._near[key] = reply
+            self._near[near] = reply
         if self.far.redis is not None and isinstance(reply, Reply):
-            name, value, seconds = _name(key), packed(reply), max(1, int(self._seconds))
+            name, value, seconds = _name(near), packed(reply), max(1, int(self._seconds))
             await self.far.ask(lambda redis: redis.set(name, value, ex=seconds))
 
-    async def _ask(self, key: Key) -> Reply | None:
-        name = _name(key)
+    async def _ask(self, near: Key) -> Reply | None:
+        name = _name(near)
         reply = unpacked(await self.far.ask(lambda redis: redis.get(name)))
         if reply is not None:
             with suppress(ValueError):
-                self._near[key] = reply
+                self._near[near] = reply
         return reply
 
 
-def _name(key: Key) -> str:
-    """Return the name of a reply: of the question, the release, and the data that answers it."""
+def weight(held: object) -> int:
+    """Return as how many answers one counts that is held: the few that are long take no more memory than others."""
+    said = held.body if isinstance(held, Reply) else held
+    return 1 + (len(said) // _USUAL_BYTES if isinstance(said, bytes | str) else 0)
+
+
+def _short(key: Key) -> Key:
+    """Return a function and a digest of its arguments: a body may be a MiB of spaces."""
     function, *arguments = key
     asked = hashlib.sha256()
     for argument in arguments:
@@ -70,7 +82,13 @@ def _name(key: Key) -> str:
             else repr(argument).encode("ascii", "backslashreplace")
         )
         asked.update(f"{len(said)}:".encode() + said)
-    return f"planner:{release()}:{_path(function)}:{asked.hexdigest()}"
+    return function, asked.hexdigest()
+
+
+def _name(near: Key) -> str:
+    """Return the name of a reply: of the question, the release, and the data that answers it."""
+    function, asked = near
+    return f"planner:{release()}:{_path(function)}:{asked}"
 
 
 def _path(function: Callable[..., object]) -> str:

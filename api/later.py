@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from api import jobs
 from api.body import read_request
+from api.cache import weight
 from api.models import answer_model
 from api.planning import Body
 from api.problems import Problem, described_failure
@@ -54,7 +55,7 @@ class Later:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._near: TTLCache[str, bytes] = TTLCache(_MOST_KEPT, _KEPT_SECONDS)
+        self._near: TTLCache[str, bytes] = TTLCache(_MOST_KEPT, _KEPT_SECONDS, getsizeof=weight)
         self._going: set[Task[None]] = set()
         self._reading = CapacityLimiter(1)
 

@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     answer_seconds: float = Field(default=20.0, gt=0)
     """For a client to read what waits for it, some 64 kB; then it is left."""
     cached_answers: int = Field(default=512, ge=0)
-    """Held to be given again; one of them takes up to some 200 kB."""
+    """Held to be given again; one counts again for each 200 kB that it takes."""
     cache_seconds: float = Field(default=10 * _MINUTE, gt=0)
     """After which a model of the Hub is looked up anew."""
     redis_url: SecretStr | None = None

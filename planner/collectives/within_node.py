@@ -1,7 +1,7 @@
 """Seconds of one collective within a node: the formula, and what measurements say on top of it."""
 
 import math
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from planner.catalog.collectives import (
 from planner.catalog.interconnect import CollectiveShape
 from planner.core.term import Amount, Column
 from planner.domain.cluster import Gpu, Link, Provenance
+
+_MOST_KEPT = 1024
+"""Curves: of a few systems and operations, and of any number of ranks."""
 
 
 def link_seconds(gpu: Gpu, link: Link, operation: str, ranks: int, size_bytes: Amount) -> Amount:
@@ -134,7 +137,7 @@ def measured(
     return ratio * _formula(system, operation, ranks, size_bytes, bytes_per_second)
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def _log_ratio_curve(system: CollectiveSystem, operation: str, ranks: int) -> tuple[Column, Column]:
     known = sorted(system.seconds[operation])
     low = max((n for n in known if n <= ranks), default=known[0])

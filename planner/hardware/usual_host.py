@@ -1,7 +1,7 @@
 """The memory of a host whose own is not known: what machines with such GPUs have."""
 
 import math
-from functools import cache
+from functools import lru_cache
 
 from planner.catalog import records
 from planner.catalog.interconnect import interconnect
@@ -47,7 +47,7 @@ def _is_desktop(cluster: Cluster) -> bool:
     return cluster.gpu.is_consumer and cluster.gpus_per_node <= interconnect().host.desktop_gpus
 
 
-@cache
+@lru_cache(maxsize=64)
 def _most_per_gpu(gpu_bytes: float) -> float:
     known = [
         (

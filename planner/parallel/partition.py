@@ -5,7 +5,7 @@ shards; m micro-batches of a step; v virtual stages per rank.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -20,6 +20,8 @@ from planner.parallel.pipeline_schedules import in_flight, last_stage, splits_ba
 
 _ENDS = 2
 """Stages of a pipeline that do not both receive hidden states and gradients."""
+_MOST_KEPT = 1024
+"""Sizes of pipelines, of all models: a search asks for some tens, and a service is asked for any model."""
 
 
 @frozen
@@ -246,7 +248,7 @@ def _lookup(size: Whole, index: Amount, of: Callable[[int], Sequence[float] | Co
     return np.asarray(table[np.asarray(size), np.asarray(index, dtype=np.int64)])
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def _boundaries(trunk: _Trunk, size: int) -> Column:
     """Return the first layer of each stage and the end.
 
@@ -273,7 +275,7 @@ def _boundaries(trunk: _Trunk, size: int) -> Column:
     return np.concatenate(([0], np.cumsum(counts)))
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def _blocks_of_kind(trunk: _Trunk, size: int) -> tuple[Column, ...]:
     """Return, for each kind of trunk layer, how many each of `size` stages runs.
 
@@ -292,7 +294,7 @@ def _blocks_of_kind(trunk: _Trunk, size: int) -> tuple[Column, ...]:
     return tuple(counts)
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def _candidates(trunk: _Trunk, size: int) -> tuple[int, ...]:
     """Return the stages of which one is the heaviest, see `heaviest_stages`."""
     counts = np.array(_blocks_of_kind(trunk, size)).reshape(len(trunk.kinds), size)

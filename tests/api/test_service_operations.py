@@ -5,6 +5,7 @@ import json
 import socket
 import subprocess
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -276,6 +277,24 @@ def tell(url: str, key: Any, reply: object) -> None:
         await replica.far.close()
 
     anyio.run(_tell)
+
+
+def test_a_body_is_not_held_and_a_long_answer_counts_as_several() -> None:
+    keys = [(suggestion, b"%d" % number) for number in range(3)]
+
+    async def hold() -> tuple[int, list[bool]]:
+        replies = KnownReplies(Settings(cached_answers=4))
+        tracemalloc.start()
+        await replies.put((suggestion, b" " * 2**22), REPLY)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        for key, size in zip(keys, (10, 10, 500_000), strict=True):
+            await replies.put(key, Reply(b"x" * size, "a" * 64))
+        return held, [await replies.get(key) is not None for key in keys]
+
+    held, known = anyio.run(hold)
+    assert held < 2**20
+    assert known == [False, True, True]
 
 
 def test_what_one_replica_answered_another_knows(redis_server: Any) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -19,13 +20,24 @@ from functools import partial
 from multiprocessing import Process, Queue
 from typing import Any
 
-from attack_service import GPT2, MIB, aborted_body, killing, leaving, odd_keys, same_request
+from attack_service import (
+    GPT2,
+    MIB,
+    aborted_body,
+    killing,
+    leaving,
+    odd_keys,
+    same_request,
+    server_errors,
+)
 from bench_api import resident_bytes
 from served import Service, children_of, command_of, served, wait_until
 
 CLIENTS = 4
 MOST_GROWTH = 0.25
-"""Of what the server holds, and the largest of its processes, from before the middle to the end."""
+"""Of what the server holds, and the largest of its processes, from the first quarter to the last."""
+LOOKS = 40
+"""At what they hold, all the while."""
 WITHOUT_REDIS_SECONDS = 15.0
 
 
@@ -89,12 +101,30 @@ def workers_of(service: Service) -> list[int]:
     return [pid for pid in children_of(service.pid) if b"to_process" in command_of(pid)]
 
 
-def held_by(service: Service) -> list[int]:
-    """Print what the server and each of its processes hold, and return that."""
+def held_by(service: Service) -> tuple[int, int]:
+    """Print what the server and each of its processes hold; return the former, and the largest of the latter."""
     held = [resident_bytes([pid]) for pid in (service.pid, *workers_of(service))]
     server, *others = (round(size / MIB) for size in held)
     print(f"{time.strftime('%H:%M:%S')} server {server} MiB, processes {others} MiB", flush=True)
+    return held[0], max(held[1:], default=0)
+
+
+def looks(service: Service, began: float, seconds: float, numbers: range) -> list[tuple[int, int]]:
+    """Look at what is held at these of so many moments, spread over that time."""
+    held = []
+    for number in numbers:
+        time.sleep(max(0.0, began + number * seconds / LOOKS - time.monotonic()))
+        held.append(held_by(service))
     return held
+
+
+def grown(name: str, sizes: list[int]) -> list[str]:
+    """Print what was held in the first and the last quarter; return what is wrong with that."""
+    quarter = len(sizes) // 4
+    first, last = (statistics.median(part) for part in (sizes[:quarter], sizes[-quarter:]))
+    said = f"{name}: {first / MIB:.0f} MiB in the first quarter, {last / MIB:.0f} MiB in the last"
+    print(f"{said}: {last / first - 1:+.0%}")
+    return [said] if last > (1 + MOST_GROWTH) * first else []
 
 
 def soak(service: Service, seconds: float, redis_port: int) -> list[str]:
@@ -105,25 +135,16 @@ def soak(service: Service, seconds: float, redis_port: int) -> list[str]:
     clients = [Process(target=use, args=(service, seed, end, answers)) for seed in range(CLIENTS)]
     for client in clients:
         client.start()
-    held = []
     with redis_at(redis_port):
-        for share in (0.1, 0.25, 0.5):
-            time.sleep(max(0.0, began + share * seconds - time.monotonic()))
-            held.append(held_by(service))
+        held = looks(service, began, seconds, range(1, LOOKS // 2))
     time.sleep(WITHOUT_REDIS_SECONDS)
     with redis_at(redis_port):
+        held += looks(service, began, seconds, range(LOOKS // 2, LOOKS + 1))
         said: Counter[Any] = sum((answers.get(timeout=seconds + 300) for _ in clients), Counter())
-    wait_until(lambda: len(workers_of(service)) == len(held[0]) - 1)
-    held.append(held_by(service))
-    print(dict(said))
+    print(f"{said.total()} requests, {server_errors(said)} answers of 5xx: {dict(said)}")
     wrong = [f"{said[status]} answers of {status}" for status in said if status in {500, 503}]
-    for name, sizes in (
-        ("the server", [each[0] for each in held]),
-        ("a process", [max(each[1:]) for each in held]),
-    ):
-        growth = sizes[-1] / max(sizes[:-1]) - 1
-        wrong += [f"{growth:.0%} more memory of {name}"] if growth > MOST_GROWTH else []
-    return wrong
+    server, largest = (list(sizes) for sizes in zip(*held, strict=True))
+    return wrong + grown("the server", server) + grown("its largest process", largest)
 
 
 def main() -> None:

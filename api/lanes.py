@@ -1,8 +1,10 @@
 """Which questions are small: known by their text before anything is searched, without a model of the Hub."""
 
 import json
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 from planner.catalog import records
@@ -20,17 +22,25 @@ _MANY_SEARCHES = ("max_gpus", "deadline_hours", "why", "machine")
 _USUAL_NODE = 8
 
 
-def is_small(*arguments: object) -> bool:
-    """Return whether a job is a plan for a small model on few GPUs, by its first argument: a body, or a query string."""
+def is_small(*arguments: object, is_search: bool = True) -> bool:
+    """Return whether a job takes a moment: a plan for a small model on few GPUs, or one layout of any model that ships.
+
+    Args:
+        arguments: of the job, the first being a body, or a query string.
+        is_search: for a plan; else one layout is estimated.
+    """
     said = _said(arguments[0]) if arguments else {}
     cluster = said.get("cluster", said)
     if not isinstance(cluster, dict) or any(said.get(name) for name in _MANY_SEARCHES):
         return False
+    if not is_search and said.get("job") == "grpo":
+        return False  # its layout is searched all the same
     node = _USUAL_NODE if cluster.get("instance") else _whole(cluster.get("gpus_per_node"))
-    if not 0 < node * _whole(cluster.get("nodes")) <= _FEW_GPUS:
+    gpus, model = node * _whole(cluster.get("nodes")), said.get("model")
+    if gpus < 1 or not isinstance(model, str) or len(model) > _LONGEST_NAME:
         return False
-    model = said.get("model")
-    return isinstance(model, str) and len(model) <= _LONGEST_NAME and _is_small_model(model)
+    most_gpus, most = (_FEW_GPUS, _FEW_PARAMETERS) if is_search else (inf, sys.float_info.max)
+    return gpus <= most_gpus and _parameters(model) <= most
 
 
 def _said(asked: object) -> Mapping[str, Any]:
@@ -52,13 +62,13 @@ def _whole(text: object) -> int:
 
 
 @lru_cache(1024)
-def _is_small_model(name: str) -> bool:
+def _parameters(name: str) -> float:
+    """Return the parameters of a model that ships with the planner, infinitely many of any other."""
     known = records.model(name)
     shipped = known.id if known else model_called(name)
+    if shipped is None:
+        return inf
     try:
-        return (
-            shipped is not None
-            and load_model(shipped, allow_paths=False)[0].parameters <= _FEW_PARAMETERS
-        )
+        return float(load_model(shipped, allow_paths=False)[0].parameters)
     except PlannerError:
-        return False
+        return inf

@@ -31,8 +31,13 @@ from api.work import Work
 
 HAS_PAGES = find_spec("web") is not None
 """REST serves without them."""
+_WARM = [jobs.warm]
+"""What a process reads before it is asked."""
 if HAS_PAGES:
+    from web import jobs as drawing
     from web import routes as pages
+
+    _WARM.append(drawing.warm)
 
 
 _LAST_ANSWERS_SECONDS = 4.0
@@ -122,7 +127,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     work = app.state.work
     logs.configure(work.settings.logs)
     work.know(description.described, description.kept())
-    async with work.started(jobs.warm, description.described):
+    async with work.started(*_WARM, ahead=description.described):
         is_small(b'{"model": "gpt2"}')  # what it reads at first holds the loop for a second
         gc.freeze()  # what is loaded stays: looking through it holds the loop for a tenth of a second
         yield

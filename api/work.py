@@ -1,5 +1,6 @@
 """Planning beside the server: in processes of its own, within a deadline, as long as the client waits."""
 
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
@@ -43,8 +44,13 @@ from planner.core.errors import (
 
 ResultT = TypeVar("ResultT")
 
+# A process is kept however long it idles: a new one takes three seconds, and anyio ends those of five idle minutes.
+to_process.WORKER_MAX_IDLE_TIME = sys.maxsize
+
 _JOBS_OF_TEXT = frozenset({"check", "log", "machine", "scripts", "timings", "topology"})
 """What takes longer the more text is sent, and is no plan."""
+_ESTIMATES = frozenset({"draw_estimate", "estimation"})
+"""Of one layout, which nothing searches: a hand that moves a choice waits for it."""
 
 _LOST = (BrokenWorkerProcess, KeyboardInterrupt, ProcessLookupError)
 """Of a process that was ended: Ctrl-C reaches the server's processes too, which hand it on; one that ended a
@@ -183,9 +189,9 @@ class Work:
 
     @asynccontextmanager
     async def started(
-        self, warm: Callable[[], object], ahead: Callable[[], object] | None = None
+        self, *warm: Callable[[], object], ahead: Callable[[], object] | None = None
     ) -> AsyncIterator[None]:
-        """Start every process, by a function that reads what all answers need; end them all after.
+        """Start every process, by functions that read what all answers need; end them all after.
 
         Where there is more than one, what `ahead` always gives is made before it is asked for.
         """
@@ -215,7 +221,8 @@ class Work:
         may_wait: bool,
         seconds: float | None,
     ) -> Outcome:
-        small = self._started > 1 and not may_wait and is_small(*arguments)
+        is_search = _name_of(function) not in _ESTIMATES
+        small = self._started > 1 and not may_wait and is_small(*arguments, is_search=is_search)
         if self._waiting[small] >= max(self.settings.queue, 1) and not may_wait:
             busy = "too many plans are being made"
             return Outcome(error=TooBusyError(busy, hint="try again in some seconds"))
@@ -228,14 +235,20 @@ class Work:
         self, function: Callable[..., object], *arguments: Any, turn: Turn, allowed: float
     ) -> Outcome:
         outcome: Outcome | None = None
+        running = CancelScope(shield=True)
         with move_on_after(allowed) as limit:
             async with self._turn(small=turn == Turn.SMALL) as held:
                 try:
                     outcome = await self._in_process(
-                        function, *arguments, turn=turn, ends=limit.deadline, allowed=allowed
+                        function,
+                        *arguments,
+                        turn=turn,
+                        ends=limit.deadline,
+                        allowed=allowed,
+                        running=running,
                     )
                 finally:
-                    if outcome is None and self._start_one is not None:
+                    if running.cancel_called and self._start_one is not None:
                         # Its process is gone: a new one takes its place before the next request does,
                         # which would take the one that is kept for small plans.
                         self._start_one(held.pop_all())
@@ -257,16 +270,19 @@ class Work:
             await limit.acquire_on_behalf_of(held)
             held.callback(limit.release_on_behalf_of, held)
 
-    async def _start(self, warm: Callable[[], object], place: AsyncExitStack | None) -> None:
+    async def _start(
+        self, warm: Sequence[Callable[[], object]], place: AsyncExitStack | None
+    ) -> None:
         async with place or AsyncExitStack() as held:
             if place is None:
                 await self._take(held, (self._usual,))
-            if self.settings.processes:
-                # Alone and first: to read what `warm` is, a process would import all of it in front of others.
-                first = partial(begin, warm.__module__)
-                with suppress(*_LOST):
-                    await to_process.run_sync(first, cancellable=True, limiter=self._as_many)
-            await self._in_process(warm)
+            for each in warm:
+                if self.settings.processes:
+                    # Alone and first: to read what `each` is, a process would import all of it in front of others.
+                    first = partial(begin, each.__module__)
+                    with suppress(*_LOST):
+                        await to_process.run_sync(first, cancellable=True, limiter=self._as_many)
+                await self._in_process(each)
 
     async def _in_process(
         self,
@@ -275,13 +291,15 @@ class Work:
         turn: Turn = Turn.USUAL,
         ends: float = inf,
         allowed: float = inf,
+        running: CancelScope | None = None,
     ) -> Outcome:
+        running = running or CancelScope(shield=True)
         left = Path(gettempdir()) / f"planner-left-{uuid4().hex}"
         limited = (function, arguments, ends, allowed, left)
         outcome: Outcome | None = None
         is_done = Event()
         async with create_task_group() as group:
-            with CancelScope(shield=True) as running:
+            with running:
                 group.start_soon(_stop_when_left, anyio.Path(left), ends, is_done, running)
                 outcome = await self._outcome_of(turn, *limited)
             is_done.set()
@@ -302,6 +320,10 @@ class Work:
         return Outcome(error=LostProcessError(lost, hint="try again in some seconds"))
 
 
+def _name_of(function: Callable[..., object]) -> str:
+    return str(getattr(function, "__name__", ""))
+
+
 def _as_outcome(known: object) -> Outcome:
     """Return what was kept: a refusal as it was, else an answer."""
     return known if isinstance(known, Outcome) else Outcome(result=known)
@@ -315,7 +337,7 @@ def _result(outcome: Outcome) -> Any:
 
 
 def _took_too_long(function: Callable[..., object], seconds: float) -> TookTooLongError:
-    is_of_text = getattr(function, "__name__", "") in _JOBS_OF_TEXT
+    is_of_text = _name_of(function) in _JOBS_OF_TEXT
     hint = with_less("send less text") if is_of_text else with_less()
     return TookTooLongError(no_answer_within(seconds), hint)
 
@@ -332,7 +354,8 @@ async def _stop_when_left(
             with move_on_after(patience, shield=True), suppress(OSError):
                 await left.touch()
                 await is_done.wait()
-            running.cancel()
+            if not is_done.is_set():
+                running.cancel()
             with CancelScope(shield=True), suppress(OSError):
                 await left.unlink(missing_ok=True)
 

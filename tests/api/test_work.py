@@ -122,7 +122,7 @@ def test_a_process_that_took_too_long_is_ended() -> None:
 def test_what_is_always_the_same_is_made_once_beside_the_server() -> None:
     async def ask() -> tuple[list[int], int]:
         work = Work(Settings(processes=2, deadline_seconds=0.01))
-        async with work.started(time.time, os.getpid):
+        async with work.started(time.time, ahead=os.getpid):
             made: list[int] = []
             async with anyio.create_task_group() as group:
                 for _ in range(3):
@@ -292,6 +292,61 @@ def test_a_batch_leaves_a_process_to_who_waits_for_one_answer() -> None:
 def test_what_is_small_is_known_before_it_is_searched(asked: object, small: object) -> None:
     assert is_small(asked) is small
     assert is_small() is False
+
+
+@pytest.mark.parametrize(
+    ("asked", "small"),
+    [
+        (
+            b'{"model": "deepseek-ai/DeepSeek-V3", "cluster": {"gpus_per_node": 8, "nodes": 256}}',
+            True,
+        ),
+        ((("model", "gpt2"), ("gpus_per_node", "8"), ("nodes", "512")), True),
+        ((("model", "gpt2"), ("job", "grpo")), False),
+        (b'{"model": "someone/of-the-hub"}', False),
+        (b'{"model": "gpt2", "cluster": {"nodes": 0.5}}', False),
+    ],
+)
+def test_the_estimate_of_one_layout_is_small_where_its_model_ships(
+    asked: object, small: object
+) -> None:
+    assert is_small(asked, is_search=False) is small
+
+
+def test_a_process_that_idles_for_long_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> tuple[set[int], set[int]]:
+        work = Work(Settings(processes=2, deadline_seconds=300))
+        async with anyio.create_task_group() as group:
+            for seconds in (1.0, 1.1):  # both are started
+                group.start_soon(work.outcome, partial(time.sleep, seconds))
+        before = {*children_of(os.getpid())}
+        monkeypatch.setattr(to_process, "current_time", lambda: anyio.current_time() + 3600)
+        await work.outcome(time.time)
+        return before, {*children_of(os.getpid())}
+
+    before, after = anyio.run(ask)
+    assert before
+    assert before == after
+
+
+def test_a_process_that_stopped_when_it_was_left_is_not_begun_anew(tmp_path: Path) -> None:
+    file = tmp_path / "a letter for each that begins"
+    file.touch()
+
+    async def ask() -> list[int]:
+        work = Work(Settings(processes=1, deadline_seconds=300))
+        begun = []
+        async with work.started(partial(eval, f"open({str(file)!r}, 'a').write('.')")):
+            await anyio.sleep(0.1)
+            await work.outcome(eval, PID.format(-1))  # after it has begun
+            for number, job in enumerate((partial(eval, UNTIL_LEFT), partial(time.sleep, 60))):
+                with anyio.fail_after(60), anyio.move_on_after(0.5):
+                    await work.outcome(job)
+                await work.outcome(eval, PID.format(number))
+                begun.append(file.stat().st_size)
+        return begun
+
+    assert anyio.run(ask) == [1, 2]
 
 
 def test_small_plans_have_a_process_that_no_others_take() -> None:

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from browsing import FOLDS, GPT2, Visitor, choose, see_title
-from playwright.sync_api import Request, Route, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 pytest_plugins = ["chromium"]
 
@@ -218,3 +218,79 @@ def test_the_newest_of_many_choices_is_shown_and_one_is_asked_at_a_time(visit: V
     see_title(page, "DDP over 2 GPUs")
     assert most == 1
     assert asked <= 2
+
+
+def test_each_of_ten_moves_is_answered_and_the_last_is_planned(visit: Visitor) -> None:
+    opened = visit(viewport={"width": 1280, "height": 900})
+    page = opened.page
+    page.goto(opened.origin + GPT2)
+    planned = page.locator("#answer .chips")
+    for label in ["8", "4"] * 4 + ["2", "8"]:
+        with page.expect_response(lambda answer: "/estimate?" in answer.url) as asked:
+            page.get_by_label("GPUs", exact=True).select_option(label=label)
+        assert asked.value.ok
+        expect(planned).to_contain_text(f"{label} x a100-sxm-80gb")
+    page.wait_for_url("**gpus_per_node=8*")
+    expect(page.locator(".chips .estimate")).to_have_count(0)
+    expect(page.get_by_label("GPUs", exact=True).locator(":checked")).to_have_text("8")
+    see_title(page, "DDP over 8 GPUs")
+    opened.check()
+
+
+def hold_estimates(page: Page) -> list[Route]:
+    """Let no estimate be answered; return those that are asked for."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/estimate?**", hold)
+    return held
+
+
+def test_an_estimate_that_is_late_is_shown_while_the_search_goes_on(visit: Visitor) -> None:
+    opened = visit()
+    page = opened.page
+    page.goto(opened.origin + GPT2)
+    waiting = hold_estimates(page)
+    page.route("**/plan", lambda _: None)
+    with page.expect_request("**/plan"):
+        page.get_by_label("GPUs", exact=True).select_option(label="8")
+    waiting[0].continue_()
+    see_title(page, "DDP over 8 GPUs")
+    expect(page.locator(".chips .estimate")).to_have_count(1)
+    assert page.locator("main[aria-busy]").count() == 1
+
+
+def test_choices_beside_a_new_plan_wait_for_no_estimate_of_the_one_before(visit: Visitor) -> None:
+    opened = visit()
+    page = opened.page
+    page.goto(opened.origin + GPT2)
+    late = hold_estimates(page)
+    gpus = page.get_by_label("GPUs", exact=True)
+    gpus.select_option(label="8")
+    page.wait_for_url("**gpus_per_node=8*")
+    page.unroute("**/estimate?**")
+    page.route("**/plan", lambda _: None)
+    gpus.select_option(label="16")
+    expect(page.locator(".chips .estimate")).to_have_count(1)
+    see_title(page, "DDP over 16 GPUs")
+    assert len(late) == 1
+
+
+def test_a_list_that_is_opened_while_a_search_goes_on_stays_and_the_search_waits(
+    visit: Visitor,
+) -> None:
+    opened = visit()
+    page = opened.page
+    page.goto(opened.origin + GPT2)
+    page.route("**/plan", lambda _: None)
+    gpus = page.get_by_label("GPUs", exact=True)
+    with page.expect_request("**/plan"):
+        gpus.select_option(label="8")
+    with page.expect_event("requestfailed") as left:
+        gpus.dispatch_event("pointerdown")
+    assert left.value.url == f"{opened.origin}/plan"
+    page.unroute("**/plan")
+    page.wait_for_url("**gpus_per_node=8*")
+    see_title(page, "DDP over 8 GPUs")

@@ -9,8 +9,8 @@
   const isSmall = () => matchMedia("(max-width: 44rem)").matches;
   const address = () => location.pathname + location.search;
   let shown = address();
-  let asked = null, rests = 0, isEstimating = false;
-  const REST_MS = 900;
+  let asked = null, rests = 0, estimated = null;
+  const REST_MS = 900, LOOK_MS = 5000;
 
   document.addEventListener("fx:config", (event) => {
     const { cfg } = event.detail, { trigger } = cfg, element = event.target;
@@ -21,6 +21,7 @@
     }
     asked?.abort();
     clearTimeout(rests);
+    rests = 0;
     const form = element.matches("form") ? element : null;
     Object.assign(cfg, { drop: 0, target: main, swap: show, transition: null });
     cfg.action = element.getAttribute(form ? "action" : "href");
@@ -45,6 +46,11 @@
   addEventListener("input", (event) => {
     const form = event.target.closest(".what-if");
     if (form) estimate(form);
+  });
+  addEventListener("pointerdown", (event) => {
+    const form = event.target.closest(".what-if select")?.form;
+    // A list that opens stays open: what a search answers would take its place under the hand.
+    if (form && (rests || asked?.action === form.getAttribute("action"))) rest(form, LOOK_MS);
   });
   addEventListener("popstate", () => {
     if (address() !== shown) location.reload();
@@ -83,22 +89,28 @@
     focus(before === location.pathname ? place : undefined, document.getElementById(chosen));
   }
 
-  /* One estimate at a time, and then of the newest choices; the search begins when the hand rests. */
+  /* Of a form one estimate at a time, and then of its newest choices; the search begins when the hand rests.
+     An estimate that is late is shown while the search goes on. */
   async function estimate(form) {
-    asked?.abort();
-    done();
-    clearTimeout(rests);
-    rests = setTimeout(() => form.requestSubmit(), REST_MS);
-    if (isEstimating) return;
-    isEstimating = true;
+    rest(form, REST_MS);
+    if (estimated === form) return;
+    estimated = form;
     const query = () => String(new URLSearchParams(new FormData(form)));
     for (let said = ""; form.isConnected && said !== query();) {
       said = query();
-      const answer = await fetch(`/estimate?${said}`).catch(() => null);
       // What has no estimate, as no such layout runs, is left to the search.
-      if (answer?.ok && form.isConnected && !asked) showEstimate(await answer.text());
+      const text = await fetch(`/estimate?${said}`).then((answer) => answer.ok && answer.text()).catch(() => "");
+      if (text && form.isConnected) showEstimate(text);
     }
-    isEstimating = false;
+    if (estimated === form) estimated = null;
+  }
+
+  /* Let the search of a form wait, whatever was asked. */
+  function rest(form, ms) {
+    asked?.abort();
+    done();
+    clearTimeout(rests);
+    rests = setTimeout(() => form.requestSubmit(), ms);
   }
 
   function showEstimate(text) {

@@ -1,16 +1,13 @@
 /* A plan takes the place of the one before it, its choices are estimated as they are made, texts are copied, files
-   fill their fields. Without this file the same links and forms load whole pages. fixi asks for whatever `fx-action` stands on;
-   here stands what is done with the answer. */
+   fill their fields. Without this file the same links and forms load whole pages. fixi asks; here stands what is done. */
 (() => {
   const main = document.querySelector("main");
   const status = document.createElement("p");
   status.setAttribute("role", "status");
   document.body.append(status);
-  const isSmall = () => matchMedia("(max-width: 44rem)").matches;
   const address = () => location.pathname + location.search;
-  let shown = address();
-  let asked = null, rests = 0, estimated = null;
-  const REST_MS = 900, LOOK_MS = 5000;
+  const choicesTop = () => document.querySelector("#what-if")?.getBoundingClientRect().top;
+  let shown = address(), asked, rests, estimated;
 
   document.addEventListener("fx:config", (event) => {
     const { cfg } = event.detail, { trigger } = cfg, element = event.target;
@@ -19,15 +16,12 @@
       event.preventDefault();
       return;
     }
-    asked?.abort();
-    clearTimeout(rests);
-    rests = 0;
+    still();
     const form = element.matches("form") ? element : null;
     Object.assign(cfg, { drop: 0, target: main, swap: show, transition: null });
     cfg.action = element.getAttribute(form ? "action" : "href");
     cfg.method = form ? form.getAttribute("method").toUpperCase() : "GET";
     cfg.body = new URLSearchParams(cfg.body);
-    done();
     asked = cfg;
     (form?.querySelector("[type=submit]") ?? element).classList.add("asked");
     main.setAttribute("aria-busy", "true");
@@ -49,8 +43,8 @@
   });
   addEventListener("pointerdown", (event) => {
     const form = event.target.closest(".what-if select")?.form;
-    // A list that opens stays open: what a search answers would take its place under the hand.
-    if (form && (rests || asked?.action === form.getAttribute("action"))) rest(form, LOOK_MS);
+    // A search's answer would close an open list.
+    if (form && (rests || asked?.method === "POST")) rest(form, 5000);
   });
   addEventListener("popstate", () => {
     if (address() !== shown) location.reload();
@@ -72,7 +66,7 @@
       location.assign(cfg.response.url);
       return;
     }
-    const place = document.querySelector("#what-if")?.getBoundingClientRect().top;
+    const place = choicesTop();
     const chosen = document.activeElement?.closest(".what-if") ? document.activeElement.id : "";
     const were = new Map(folds().map(([name, fold]) => [name, fold.open]));
     const before = location.pathname;
@@ -89,35 +83,37 @@
     focus(before === location.pathname ? place : undefined, document.getElementById(chosen));
   }
 
-  /* Of a form one estimate at a time, and then of its newest choices; the search begins when the hand rests.
-     An estimate that is late is shown while the search goes on. */
+  /* One estimate of a form at a time, and then of its newest choices; the search begins when the hand rests. */
   async function estimate(form) {
-    rest(form, REST_MS);
+    rest(form, 900);
     if (estimated === form) return;
     estimated = form;
     const query = () => String(new URLSearchParams(new FormData(form)));
     for (let said = ""; form.isConnected && said !== query();) {
       said = query();
-      // What has no estimate, as no such layout runs, is left to the search.
+      // What has no estimate is left to the search.
       const text = await fetch(`/estimate?${said}`).then((answer) => answer.ok && answer.text()).catch(() => "");
       if (text && form.isConnected) showEstimate(text);
     }
     if (estimated === form) estimated = null;
   }
 
-  /* Let the search of a form wait, whatever was asked. */
   function rest(form, ms) {
-    asked?.abort();
-    done();
-    clearTimeout(rests);
+    still();
     rests = setTimeout(() => form.requestSubmit(), ms);
   }
 
+  function still() {
+    asked?.abort();
+    rests = clearTimeout(rests);
+    done();
+  }
+
   function showEstimate(text) {
-    const place = document.querySelector("#what-if").getBoundingClientRect().top;
+    const place = choicesTop();
     const box = main.querySelector("#answer");
     box.outerHTML = text;
-    scrollBy({ top: document.querySelector("#what-if").getBoundingClientRect().top - place, behavior: "instant" });
+    scrollBy({ top: choicesTop() - place, behavior: "instant" });
     const fresh = main.querySelector("#answer");
     const figures = [...fresh.querySelectorAll(".amount, h1")].map((each) => each.innerText).join(" \u00b7 ");
     main.querySelector(".contents .short").textContent = figures;
@@ -127,7 +123,7 @@
   function focus(place, chosen) {
     if (chosen) chosen.focus({ preventScroll: true });
     else focusTitle();
-    const now = document.querySelector("#what-if")?.getBoundingClientRect().top;
+    const now = choicesTop();
     const isPlan = place !== undefined && now !== undefined;
     scrollBy({ top: isPlan ? now - place : -scrollY, behavior: "instant" });
     const box = main.querySelector(".versus");
@@ -172,7 +168,7 @@
   /* What only a script can do is added by it. */
   function add() {
     // A small screen begins with the answer and what else could be asked; the contents open the rest.
-    if (isSmall()) parts().forEach((part) => { part.open = false; });
+    if (matchMedia("(max-width: 44rem)").matches) parts().forEach((part) => { part.open = false; });
     main.querySelectorAll("textarea").forEach(addFile);
     if (!navigator.clipboard) return;
     main.querySelectorAll("pre > code").forEach((code) => {

@@ -26,6 +26,7 @@ EVERY_PAGE = {
     "what-if": "/plan?model=gpt2&gpus_per_node=8&vs=gpus_per_node%3D4",
     "why not": f"{GPT2}&why=tp%3D8",
     "LoRA": "/plan?model=meta-llama/Llama-3.1-8B&gpu=rtx-4090&gpus_per_node=2&method=lora",
+    "GRPO": "/plan?model=Qwen/Qwen2.5-0.5B&gpus_per_node=2&job=grpo",
     "pipeline": PIPELINE,
     "pipeline of 32 stages": "/plan?"
     + urlencode(

@@ -157,15 +157,17 @@ def ways_out(
         return None
     said = _of_form(query)
     links = (_link(said, each.field, each.value) if each.fits else "" for each in error.ways_out)
-    scale = Scale(most=max(1, *(each.reserved_bytes for each in error.ways_out)))
+    most = max(max(each.reserved_bytes, each.usable_bytes) for each in error.ways_out)
+    scale = Scale(most=max(1, most))
     bars = (_bar_of(each, scale) for each in error.ways_out)
     return ways_out_table(error.ways_out, has_flags=False), tuple(links), tuple(bars)
 
 
 def _bar_of(way: WayOut, scale: Scale) -> Markup:
-    """Return the memory that each GPU would need, in the colour of what fits or of what does not."""
-    css = "part-total" if way.fits else "part-c"
-    return picture("bar", "", 8, shape("rect", css=css, width=scale.percent(way.reserved_bytes)))
+    """Return the memory that each GPU would need, in the colour of what fits or of what does not, and what it has."""
+    css, limit = "part-total" if way.fits else "part-c", scale.percent(way.usable_bytes)
+    needed = shape("rect", css=css, width=scale.percent(way.reserved_bytes))
+    return picture("bar", "", 10, needed, shape("line", css="limit", x1=limit, x2=limit, y2=10))
 
 
 def _of_form(query: Iterable[tuple[str, str]]) -> dict[str, str]:

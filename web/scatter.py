@@ -1,6 +1,6 @@
 """Layouts as points of memory against step time.
 
-Across is the memory of a GPU up to its own, upwards the step on a logarithmic scale: layouts
+Across is the memory of a GPU up to its own, or of those that need little of it up to theirs, upwards the step on a logarithmic scale: layouts
 differ by factors. A point is a link to its layout, and its letter stands beside its name below the picture; its cross
 is the likely range of both figures.
 """
@@ -28,6 +28,10 @@ _HEIGHT = 196
 _TOP, _BOTTOM = 14, 168
 """Between which points lie; the axis of memory is below."""
 _LEFT_PERCENT, _RIGHT_PERCENT = 10.0, 97.0
+_NEAR = 2.0
+"""From the limit: what needs less than a half of it lies in a heap at the left of a picture that has both."""
+_ROOM = 1.1
+"""Right of the last point, where the limit is not in the picture."""
 _RADIUS, _TOUCH = 9, 12
 """Of a point, and of what a finger meets."""
 
@@ -73,7 +77,11 @@ def draw_scatter(points: Sequence[Point], *, card_bytes: float, usable_bytes: fl
         usable_bytes: what a process can take of it, drawn as the limit.
     """
     times = [point.candidate.step_time for point in points]
-    across = Scale(most=card_bytes, start=_LEFT_PERCENT, end=_RIGHT_PERCENT)
+    reach = max(float(point.candidate.memory.high_bytes) for point in points)
+    is_near = usable_bytes < _NEAR * reach
+    across = Scale(
+        most=card_bytes if is_near else _ROOM * reach, start=_LEFT_PERCENT, end=_RIGHT_PERCENT
+    )
     least, most = factors_around(
         min(float(step.low_seconds) for step in times),
         max(float(step.high_seconds) for step in times),
@@ -85,11 +93,9 @@ def draw_scatter(points: Sequence[Point], *, card_bytes: float, usable_bytes: fl
         end=_TOP,
         is_of_factors=True,
     )
-    left, right, limit = (
-        percent(_LEFT_PERCENT),
-        percent(_RIGHT_PERCENT),
-        across.percent(usable_bytes),
-    )
+    left, right = percent(_LEFT_PERCENT), percent(_RIGHT_PERCENT)
+    limit = across.percent(usable_bytes) if is_near else right
+    said = f"{format_bytes(usable_bytes)} usable{'' if is_near else ', further right'}"
     return picture(
         "scatter",
         f"{len(points)} layouts by memory of a GPU and step time",
@@ -97,8 +103,8 @@ def draw_scatter(points: Sequence[Point], *, card_bytes: float, usable_bytes: fl
         shape("line", css="axis", x1=left, x2=right, y1=_BOTTOM, y2=_BOTTOM),
         *figures_across(across, GIB, "GiB", _BOTTOM + 14),
         *factors_upwards(upwards, 1.0, format_seconds),
-        shape("line", css="limit", x1=limit, x2=limit, y1=_TOP, y2=_BOTTOM),
-        text(f"{format_bytes(usable_bytes)} usable", limit, _TOP - 8, "limit end"),
+        *([shape("line", css="limit", x1=limit, x2=limit, y1=_TOP, y2=_BOTTOM)] if is_near else []),
+        text(said, limit, _TOP - 8, "limit end"),
         # The chosen point last, so that none hides it.
         *(
             _draw(letter, point, across, upwards)

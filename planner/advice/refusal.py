@@ -150,7 +150,7 @@ def nothing_fits(
     strategy = result.table.at(row)
     found = remedies(job, pinned, chosen, fits_lighter)
     is_of_strategy = any(each.field == "strategy" for each in found)
-    tried = () if is_of_strategy else _tried(job, pinned, found, float(needed))
+    tried = () if is_of_strategy else _tried(job, pinned, found, (float(needed), float(usable)))
     found += _offload(result, pinned or {})
     return NothingFitsError(
         f"nothing fits: the smallest layout ({strategy.family}, micro-batch"
@@ -165,9 +165,10 @@ def nothing_fits(
 
 
 def _tried(
-    job: Job, pinned: PinnedFields | None, found: Sequence[Remedy], needed: float
+    job: Job, pinned: PinnedFields | None, found: Sequence[Remedy], asked: tuple[float, float]
 ) -> tuple[WayOut, ...]:
-    """Return the job as it was asked, and what was tried and does not fit either."""
+    """Return the job as it was asked, of those bytes needed and usable, and what was tried and does not fit either."""
+    needed, usable = asked
     helpful = {(each.field, each.value) for each in found}
     changes = [
         (name, flag, f"recipe.{field}", value, changed)
@@ -179,14 +180,14 @@ def _tried(
         is_one_long_enough = any(each.field == short.field for each in found)
         others = [(short.name, short.flag, short.field, short.value, changed)]
         changes += [] if is_one_long_enough else others
-    asked = _way(_training(job), "", "", "", needed)
     failed = (
-        _way(name, flag, field, value, smallest_bytes(changed, pinned))
+        _way((name, flag, field, value), smallest_bytes(changed, pinned), job.usable_bytes)
         for name, flag, field, value, changed in changes
         if (field, value) not in helpful
     )
     most = (1 - _NOTABLE) * needed
-    return (asked, *(each for each in failed if 0 < each.reserved_bytes <= most))
+    first = _way((_training(job), "", "", ""), needed, usable)
+    return (first, *(each for each in failed if 0 < each.reserved_bytes <= most))
 
 
 def _training(job: Job) -> str:
@@ -197,9 +198,16 @@ def _training(job: Job) -> str:
     return _JOBS[job.recipe.job]
 
 
-def _way(name: str, flag: str, field: str, value: str, needed: float) -> WayOut:
+def _way(change: tuple[str, str, str, str], needed: float, usable: float) -> WayOut:
+    name, flag, field, value = change
     return WayOut(
-        name=name, flag=flag, field=field, value=value, fits=False, reserved_bytes=round(needed)
+        name=name,
+        flag=flag,
+        field=field,
+        value=value,
+        fits=False,
+        reserved_bytes=round(needed),
+        usable_bytes=round(usable),
     )
 
 

@@ -98,6 +98,7 @@ def _way_out(remedy: Remedy, plan: Plan) -> WayOut:
         value=remedy.value,
         fits=True,
         reserved_bytes=round(held),
+        usable_bytes=round(job.usable_bytes),
         host_bytes=round(float(host)),
         sequences=job.recipe.global_batch_size,
         step_seconds=step_seconds,

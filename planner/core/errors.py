@@ -110,6 +110,8 @@ class WayOut:
     fits: bool
     reserved_bytes: int
     """Of each GPU: of the plan with it, or of the smallest layout where that does not fit."""
+    usable_bytes: int
+    """What a process can take of that."""
     host_bytes: int = 0
     """Of a node's memory, where the plan offloads."""
     sequences: int = 0

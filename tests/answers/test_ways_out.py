@@ -44,6 +44,7 @@ def test_the_job_as_asked_stands_first_then_what_fits_then_what_does_not() -> No
     assert {"--method qlora", "--nodes 64"} <= {each.flag for each in ways if each.fits}
     assert {"--method lora", "--optimizer adamw-8bit"} <= {w.flag for w in ways if not w.fits}
     assert all(each.reserved_bytes < ways[0].reserved_bytes for each in ways[1:])
+    assert all(each.fits == (each.reserved_bytes <= each.usable_bytes) for each in ways)
 
 
 @pytest.mark.parametrize("flag", ["--method qlora", "--nodes 64", "--offload optimizer+parameters"])

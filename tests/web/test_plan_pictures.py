@@ -61,6 +61,17 @@ def test_points_lie_where_their_figures_are(gpt2: Plan) -> None:
     assert max(ticks) >= max(up)
 
 
+def test_points_that_need_little_of_a_card_fill_the_picture_without_its_limit(gpt2: Plan) -> None:
+    points = [Point(candidate=gpt2.chosen, gpus=4, href="", is_chosen=True)]
+    need = float(gpt2.chosen.memory.high_bytes)
+    for usable, has_limit in ((1.5 * need, True), (3 * need, False)):
+        svg = str(draw_scatter(points, card_bytes=1.1 * usable, usable_bytes=usable))
+        (x,) = re.findall(r'<circle cx="([\d.]+)%"', svg)
+        assert float(x) > 50
+        assert ('<line class="limit"' in svg) == has_limit
+        assert format_bytes(usable) in svg
+
+
 def test_the_chosen_point_is_drawn_last_and_leads_nowhere(gpt2: Plan) -> None:
     chosen = Point(candidate=gpt2.chosen, gpus=4, href="", is_chosen=True)
     other = Point(candidate=gpt2.alternatives[0].candidate, gpus=4, href="/plan?a=<b>")

@@ -420,7 +420,7 @@ def test_error_is_shown_above_the_form_and_at_its_control(
     assert answer.status_code == status
     assert answer.headers["content-type"].startswith("text/html")
     alert = page.text.index("Plan a training run")
-    assert says in page.text[alert : page.text.index("For example")]
+    assert says in page.text[alert : page.text.index("What to train")]
     wrong = {c["name"] for c in page.all("input", "select", "textarea") if "aria-invalid" in c}
     assert wrong == {control}
     assert any(attributes.get("id") == f"{control}-problem" for _, attributes in page.elements)
@@ -447,7 +447,7 @@ def test_unknown_parameters_are_all_named_with_the_nearest(client: TestClient) -
     text = Page(client.get("/plan", params={"modle": "gpt2", "gpsu": "4", "zzzzz": "1"}).text).text
     for says in ("Unknown field 'modle'", "did you mean model", "Unknown field 'zzzzz'"):
         assert says in text
-    assert "without" not in text.partition("Unknown field")[2].partition("For example")[0]
+    assert "without" not in text.partition("Unknown field")[2].partition("What to train")[0]
 
 
 def test_nothing_fits_is_a_conflict_with_a_way_out(client: TestClient) -> None:
@@ -462,6 +462,11 @@ def test_nothing_fits_is_a_conflict_with_a_way_out(client: TestClient) -> None:
         r'<a fx-action href="/plan\?[^"]+method=qlora[^"]*">QLoRA of rank 16</a>', table
     )
     assert "--" not in table
+    needed = [float(x) for x in re.findall(r'<rect class="part-[\w]+" width="([\d.]+)%"', table)]
+    (usable,) = {float(x) for x in re.findall(r'<line class="limit" x1="([\d.]+)%"', table)}
+    fits = re.findall(r'<td data-label="Fits">(yes|no)</td>', table)
+    assert [each <= usable for each in needed] == [each == "yes" for each in fits]
+    assert {*fits} == {"yes", "no"}
     assert "aria-invalid" not in answer.text
 
 

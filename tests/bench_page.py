@@ -39,6 +39,7 @@ MOVE = """([turn, patience]) => new Promise(answered => {
   const choices = NAMES.map(name => document.getElementById(`if-${name}`)).filter(each => each);
   const main = document.querySelector("main"), began = performance.now();
   const select = choices[turn % choices.length];
+  if (!select) return answered(null);
   const seen = new MutationObserver(() => answered(performance.now() - began));
   seen.observe(main, {childList: true});
   select.selectedIndex = (select.selectedIndex + 1) % select.options.length;

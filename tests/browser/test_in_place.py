@@ -278,19 +278,15 @@ def test_choices_beside_a_new_plan_wait_for_no_estimate_of_the_one_before(visit:
     assert len(late) == 1
 
 
-def test_a_list_that_is_opened_while_a_search_goes_on_stays_and_the_search_waits(
-    visit: Visitor,
-) -> None:
+def test_choices_that_cannot_be_together_stay_beneath_what_is_wrong(visit: Visitor) -> None:
     opened = visit()
     page = opened.page
     page.goto(opened.origin + GPT2)
-    page.route("**/plan", lambda _: None)
-    gpus = page.get_by_label("GPUs", exact=True)
-    with page.expect_request("**/plan"):
-        gpus.select_option(label="8")
-    with page.expect_event("requestfailed") as left:
-        gpus.dispatch_event("pointerdown")
-    assert left.value.url == f"{opened.origin}/plan"
-    page.unroute("**/plan")
-    page.wait_for_url("**gpus_per_node=8*")
-    see_title(page, "DDP over 8 GPUs")
+    page.get_by_label("Micro-batch", exact=True).select_option(label="4")
+    page.get_by_label("GPUs", exact=True).select_option(label="16")
+    expect(page.get_by_role("alert")).to_contain_text("Global batch size")
+    expect(page.get_by_label("GPUs", exact=True).locator(":checked")).to_have_text("16")
+    assert page.locator("main[aria-busy]").count() == 0
+    page.get_by_label("GPUs", exact=True).select_option(label="8")
+    expect(page.locator("#answer .chips")).to_contain_text("8 x a100-sxm-80gb")
+    expect(page.get_by_role("alert")).to_have_count(0)

@@ -1,5 +1,5 @@
 /* A plan takes the place of the one before it, its choices are estimated as they are made, texts are copied, files
-   fill their fields. Without this file the same links and forms load whole pages. fixi asks; here stands what is done. */
+   fill their fields. Without it links and forms load whole pages. fixi asks; here stands what is done. */
 (() => {
   const main = document.querySelector("main");
   const status = document.createElement("p");
@@ -8,10 +8,11 @@
   const address = () => location.pathname + location.search;
   const choicesTop = () => document.querySelector("#what-if")?.getBoundingClientRect().top;
   let shown = address(), asked, rests, estimated;
+  const REST_MS = 900;
 
   document.addEventListener("fx:config", (event) => {
-    const { cfg } = event.detail, { trigger } = cfg, element = event.target;
-    if (trigger.ctrlKey || trigger.metaKey || trigger.shiftKey || trigger.altKey) {
+    const { cfg } = event.detail, element = event.target;
+    if (["ctrlKey", "metaKey", "shiftKey", "altKey"].some((key) => cfg.trigger[key])) {
       cfg.preventTrigger = false;
       event.preventDefault();
       return;
@@ -41,17 +42,12 @@
     const form = event.target.closest(".what-if");
     if (form) estimate(form);
   });
-  addEventListener("pointerdown", (event) => {
-    const form = event.target.closest(".what-if select")?.form;
-    // A search's answer would close an open list.
-    if (form && (rests || asked?.method === "POST")) rest(form, 5000);
-  });
   addEventListener("popstate", () => {
     if (address() !== shown) location.reload();
   });
   addEventListener("click", (event) => {
     const clicked = event.target.closest("a, button");
-    // The second click of a double one may meet what has just taken the place of what was meant.
+    // The second click of a double one may meet another page.
     if (clicked && event.detail > 1) {
       event.preventDefault();
       event.stopImmediatePropagation();
@@ -65,6 +61,13 @@
     if (!fresh) {
       location.assign(cfg.response.url);
       return;
+    }
+    // Choices that cannot be together stay, beneath what is wrong.
+    const wrong = cfg.body && fresh.querySelector(".alert"), box = main.querySelector("#answer");
+    if (wrong && box) {
+      box.querySelector(".alert")?.remove();
+      showEstimate(box.outerHTML.replace(">", () => `>${wrong.outerHTML}`));
+      return done();
     }
     const place = choicesTop();
     const chosen = document.activeElement?.closest(".what-if") ? document.activeElement.id : "";
@@ -83,9 +86,10 @@
     focus(before === location.pathname ? place : undefined, document.getElementById(chosen));
   }
 
-  /* One estimate of a form at a time, and then of its newest choices; the search begins when the hand rests. */
+  /* One estimate of a form at a time, then of its newest choices; a search when the hand rests. */
   async function estimate(form) {
-    rest(form, 900);
+    still();
+    rests = setTimeout(() => form.requestSubmit(), REST_MS);
     if (estimated === form) return;
     estimated = form;
     const query = () => String(new URLSearchParams(new FormData(form)));
@@ -98,14 +102,9 @@
     if (estimated === form) estimated = null;
   }
 
-  function rest(form, ms) {
-    still();
-    rests = setTimeout(() => form.requestSubmit(), ms);
-  }
-
   function still() {
     asked?.abort();
-    rests = clearTimeout(rests);
+    clearTimeout(rests);
     done();
   }
 
@@ -165,9 +164,8 @@
     status.replaceChildren(said);
   }
 
-  /* What only a script can do is added by it. */
   function add() {
-    // A small screen begins with the answer and what else could be asked; the contents open the rest.
+    // A small screen begins with the answer and the choices.
     if (matchMedia("(max-width: 44rem)").matches) parts().forEach((part) => { part.open = false; });
     main.querySelectorAll("textarea").forEach(addFile);
     if (!navigator.clipboard) return;
@@ -180,10 +178,7 @@
   }
 
   function copier(text, content) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "copy";
-    button.textContent = text;
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: text });
     button.addEventListener("click", async () => {
       try {
         await navigator.clipboard.writeText(content());
@@ -196,10 +191,8 @@
   }
 
   function addFile(area) {
-    const file = document.createElement("input");
-    file.type = "file";
-    file.className = "file";
-    file.setAttribute("aria-label", `${area.ariaLabel ?? area.labels[0].textContent}: a file`);
+    const ariaLabel = `${area.ariaLabel ?? area.labels[0].textContent}: a file`;
+    const file = Object.assign(document.createElement("input"), { type: "file", className: "file", ariaLabel });
     file.addEventListener("change", async () => {
       const [chosen] = file.files;
       if (!chosen) return;

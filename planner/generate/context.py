@@ -10,8 +10,7 @@ from planner.catalog.packages import OlderCards, default_build, older_cards, pac
 from planner.catalog.records import capability_version, vendor
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
 from planner.domain.job import OF_PAIRS, POST_TRAINING, sample_of
-from planner.domain.recompute_modules import names_of
-from planner.domain.strategy import ALL_LAYERS, ZERO_3, Recompute
+from planner.domain.strategy import ZERO_3, Recompute
 from planner.generate.adapters import adapter_context
 from planner.generate.first_lines import first_lines
 from planner.generate.hyperparameters import from_random, hyperparameters, starts_from_weights
@@ -23,9 +22,6 @@ from planner.targets.families import has_fused_matrices
 from planner.targets.optimizers import optimizers
 from planner.targets.stored_weights import DEQUANTIZERS
 
-ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "flash_attention_2"}
-"""Names that transformers has for the plan's; for the flash kernels of a newer version see `attention_name`."""
-
 _GATED_DELTA_RULE = "flash-linear-attention causal-conv1d"
 _SCAN_KERNELS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -35,14 +31,6 @@ _SCAN_KERNELS: Mapping[str, str] = {
     "nemotron_h": "mamba-ssm causal-conv1d",
 }
 """Packages whose kernels transformers 5.23 takes in place of PyTorch's own operations, where installed."""
-
-ZERO = {
-    0: "DDP",
-    1: "DDP and ZeRO-1",
-    2: "FSDP2 (ZeRO-2)",
-    3: "FSDP2 (ZeRO-3)",
-}
-"""By ZeRO stage."""
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -57,13 +45,6 @@ _CORPORA: Mapping[str | None, str] = {
 _LONGEST_GRACE = 1800
 """Seconds that launchers wait at the most."""
 
-_DEEPSPEED = {
-    0: "DeepSpeed's data parallelism",
-    1: "DeepSpeed ZeRO-1",
-    2: "DeepSpeed ZeRO-2",
-    3: "DeepSpeed ZeRO-3",
-}
-
 
 def common_context(spec: RunSpec) -> dict[str, Any]:
     """Return the spec's fields and what the templates would otherwise have to compute."""
@@ -76,8 +57,6 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "data_parallel_size": spec.data_parallel_size,
         "last_node": spec.nodes - 1,
         "gpus": spec.gpus_in_words,
-        "strategy": strategy_name(spec),
-        "layout": _layout(spec),
         "model_ranks": world_size // spec.data_parallel_size,
         **_processes(spec),
         "is_model_parallel": spec.divides_model,
@@ -289,7 +268,7 @@ _FLASH: Mapping[int, Mapping[str, str]] = MappingProxyType(
 def attention_name(spec: RunSpec) -> str:
     """Return what transformers calls the plan's attention."""
     is_flash = spec.attention == "flash"
-    return f"flash_attention_{spec.flash_version}" if is_flash else ATTENTION[spec.attention]
+    return f"flash_attention_{spec.flash_version}" if is_flash else spec.attention
 
 
 def compute_dtype(spec: RunSpec) -> str | None:
@@ -298,101 +277,3 @@ def compute_dtype(spec: RunSpec) -> str | None:
     if spec.precision == "bf16" and is_gathered:
         return "bfloat16"
     return COMPUTE_DTYPES.get(spec.precision)
-
-
-def strategy_name(spec: RunSpec) -> str:
-    """Return the strategy in a few words, such as "FSDP2 (ZeRO-3), tensor parallelism"."""
-    if spec.world_size == 1 and spec.zero_stage == 0:
-        return "no parallelism"
-    names = {
-        "local SGD": spec.synchronize_every > 1,
-        f"HSDP (ZeRO-{spec.zero_stage})": (
-            spec.shards_gradients and spec.data_parallel_replicate_size > 1
-        ),
-        _data_parallel(spec): spec.data_parallel_size > 1 or spec.zero_stage > 0,
-    }
-    first = next((name for name, applies in names.items() if applies), None)
-    others = {
-        "tensor parallelism": spec.tensor_parallel_size,
-        "a pipeline": spec.pipeline_parallel_size,
-        "context parallelism": spec.context_parallel_size,
-        "expert parallelism": spec.expert_parallel_size,
-    }
-    parts = [first, *(name for name, size in others.items() if size > 1)]
-    return ", ".join(part for part in parts if part)
-
-
-def _data_parallel(spec: RunSpec) -> str:
-    return (_DEEPSPEED if spec.framework == "deepspeed" else ZERO)[spec.zero_stage]
-
-
-def _layout(spec: RunSpec) -> dict[str, str]:
-    """Return the rows of the README's table on who does what: one for each thing chosen."""
-    rows = {
-        "Data parallel": _data(spec),
-        "Tensor parallel": _tensor(spec),
-        "Pipeline": _pipeline(spec),
-        "Context parallel": _divided(spec.context_parallel_size, "each sequence"),
-        "Expert parallel": _divided(spec.expert_parallel_size, "the experts of each layer"),
-        "Recomputed in backward": _recomputed(spec),
-        "Logits": _LOGITS[spec.loss],
-        "In host memory": _in_host_memory(spec),
-        "Parameters averaged": (
-            f"every {spec.synchronize_every} steps; gradients are not"
-            if spec.synchronize_every > 1
-            else ""
-        ),
-    }
-    return {name: text for name, text in rows.items() if text}
-
-
-_LOGITS = {
-    "standard": "",
-    "chunked": "of a few tokens at a time",
-    "fused": "of a few tokens at a time, by Liger's kernels",
-}
-
-_RECOMPUTED = {
-    Recompute.NONE: "",
-    Recompute.FULL: "each block",
-    Recompute.SELECTIVE: "each block but for attention and every second matrix product",
-}
-
-
-def _recomputed(spec: RunSpec) -> str:
-    if spec.recompute_modules:
-        return f"{', '.join(names_of(spec.recompute_modules))} of each block"
-    is_all = spec.recompute_layers >= ALL_LAYERS
-    some = "" if is_all else f", of the first {spec.recompute_layers} alone"
-    return f"{_RECOMPUTED[spec.recompute]}{some}"
-
-
-def _in_host_memory(spec: RunSpec) -> str:
-    states = str(spec.offload).replace("+", " and ") if spec.offloads_optimizer else ""
-    layers = spec.activation_offload_layers
-    return ", ".join(filter(None, (states, f"activations of {layers} blocks" if layers else "")))
-
-
-def _data(spec: RunSpec) -> str:
-    replicas, shards = spec.data_parallel_replicate_size, spec.data_parallel_shard_size
-    if replicas > 1 and shards > 1:
-        return f"{replicas} replicas of {shards} shards"
-    return f"{replicas * shards} GPUs" if replicas * shards > 1 else ""
-
-
-def _divided(size: int, what: str) -> str:
-    return f"{size} GPUs divide {what}" if size > 1 else ""
-
-
-def _tensor(spec: RunSpec) -> str:
-    text = _divided(spec.tensor_parallel_size, "each matrix")
-    return f"{text}, and the sequence between them" if text and spec.sequence_parallel else text
-
-
-def _pipeline(spec: RunSpec) -> str:
-    if spec.pipeline_parallel_size == 1:
-        return ""
-    layers = ", ".join(map(str, spec.layers_per_stage))
-    virtual = spec.virtual_pipeline_size
-    chunks = f", in {virtual} chunks each" if virtual > 1 else ""
-    return f"{spec.pipeline_schedule} over stages of {layers} layers{chunks}"

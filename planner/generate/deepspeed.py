@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.domain.strategy import ZERO_3
-from planner.generate.context import strategy_name, weights_divided_by
+from planner.generate.context import weights_divided_by
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import PLAIN, Target
 from planner.targets.families import family, is_tied
@@ -64,7 +64,6 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "training_part": "deepspeed/training",
         "ranks_of_model": "PIPELINE_PARALLEL_SIZE",
         "ranks_of_group": "PIPELINE_PARALLEL_SIZE",
-        "strategy": strategy_name(as_written),
         "is_sharded": False,
         "weight_dtype": "float32",
         "settings": settings(spec),

@@ -11,8 +11,8 @@ _DIGITS = 7
 """Of a number with a fraction: as many as are shown; the last of seventeen are the machine's."""
 _DIGEST = 16
 """Letters: enough to see an edit by."""
-_MOST = 3
-"""Other layouts, and rejected ones, that are kept."""
+_LEFT_OUT = frozenset({"id", "ok", "pareto", "alternatives", "rejected", "options"})
+"""Of an answer: what it weighed and did not choose, and what says nothing of a file. `--json` has it."""
 _OF_LINKS = ("name", "bytes_per_second", "latency_seconds")
 """What a plan is read back by."""
 WRITTEN = "files"
@@ -20,25 +20,18 @@ OWN = "plan.json"
 
 
 def plan_json(answer: Mapping[str, Any], files: Mapping[str, str]) -> str:
-    """Return the text of plan.json: the chosen layout's ledgers, and of all others no more than their figures.
+    """Return the text of plan.json: the chosen layout's ledgers, and why it was chosen.
 
     Args:
         answer: the contract's JSON of the plan, which has the rest.
         files: those that are written beside it, whose digests it keeps.
     """
-    plan = _without(answer, "pareto") | {
+    plan = {name: value for name, value in answer.items() if name not in _LEFT_OUT and value} | {
         # How long the search took is left out: the same question gives the same files.
         "search": _without(answer["search"], "seconds"),
         "job": {**answer["job"], "cluster": _with_short_links(answer["job"]["cluster"])},
         "chosen": _short(_without(answer["chosen"], "host_memory")),
-        "alternatives": [
-            _alternative(each, answer["chosen"]) for each in answer["alternatives"][:_MOST]
-        ],
-        "rejected": [_without(each, "strategy") for each in answer["rejected"][:_MOST]],
-        "launch": {
-            **_without(answer["launch"], "instead"),
-            "offers": [_without(each, "strategy") for each in answer["launch"]["offers"]],
-        },
+        "launch": {name: answer["launch"][name] for name in ("targets", "unwritten")},
     }
     return _with_digests(plan, files)
 
@@ -78,18 +71,6 @@ def own_digest(plan: Mapping[str, Any]) -> str:
 
 def _without(value: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: each for key, each in value.items() if key != name}
-
-
-def _alternative(one: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of a layout, and what of it is not the chosen one's."""
-    taken, ours = one["strategy"], chosen["strategy"]
-    return {
-        "family": one["family"],
-        "reason": one["reason"],
-        "strategy": {name: value for name, value in taken.items() if value != ours[name]},
-        "step_seconds": one["time"]["step_seconds"],
-        "reserved_bytes": one["memory"]["reserved_bytes"],
-    }
 
 
 def _with_short_links(cluster: Mapping[str, Any]) -> dict[str, Any]:

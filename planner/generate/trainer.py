@@ -1,6 +1,5 @@
 """TRL's SFTTrainer for text, transformers' Trainer for the rest; with DeepSpeed behind it where the plan is for that."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +17,6 @@ from planner.targets.optimizers import optimizers
 
 _AUTO = "auto"
 _INT8 = 8
-_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
-_LONGEST_LINE = 2**20
 _LOADING_SECONDS = 1800.0
 """That a server may take until it has read its model; judgement."""
 _WORKERS = 4
@@ -45,7 +42,6 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
         "save_total_limit": KEPT,
         "logging_steps": 1,
         "disable_tqdm": True,
-        "report_to": "none",
     }
 
 
@@ -67,9 +63,10 @@ def _weight_dtype(spec: RunSpec) -> str:
 
 
 def _model(spec: RunSpec) -> dict[str, Any]:
+    is_other = spec.revision != "main" and starts_from_weights(spec)
     return {
         "model_name_or_path": spec.model,
-        "model_revision": spec.revision,
+        **({"model_revision": spec.revision} if is_other else {}),
         "dtype": _weight_dtype(spec),
         "attn_implementation": attention_name(spec),
         **(_lora(spec, spec.adapters) if spec.adapters else {}),
@@ -176,7 +173,8 @@ def _optim(spec: RunSpec) -> str:
 def _precision(spec: RunSpec) -> dict[str, bool]:
     # Trainer compares its flag with DeepSpeed's section, where weights in bf16 have an fp32 copy too.
     is_bf16 = spec.precision == "bf16-mixed" or (_is_deepspeed(spec) and spec.precision == "bf16")
-    return {"bf16": is_bf16, "fp16": spec.precision == "fp16-mixed"}
+    # TRL takes bf16 where neither is said.
+    return {"bf16": is_bf16} | ({"fp16": True} if spec.precision == "fp16-mixed" else {})
 
 
 def _kernels(spec: RunSpec) -> dict[str, Any]:
@@ -256,7 +254,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "trainer_class": trainer_class,
         "library": "TRL" if is_text else "transformers",
         "settings_file": _settings_file(spec),
-        "settings_text": _as_yaml(training_arguments(spec)),
+        "arguments": training_arguments(spec),
         "settings": ds_config(spec) if _is_deepspeed(spec) else {},
         "uses_trl": is_text,
         "loads_reference": spec.reference_model == "loaded",
@@ -300,22 +298,6 @@ def _settings_file(spec: RunSpec) -> str:
     if spec.job in POST_TRAINING:
         return f"{spec.job}.yaml"
     return "sft.yaml" if _is_text(spec) else "training.yaml"
-
-
-def _as_yaml(settings: Mapping[str, Any]) -> str:
-    # Imported here: it would slow the start of every command that writes no files.
-    import yaml  # noqa: PLC0415
-
-    class OnOneLine(yaml.SafeDumper):
-        """Writes a text on the line of its name, whatever is in it."""
-
-    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = None if _PLAIN.fullmatch(text) else '"'
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-    OnOneLine.add_representer(str, represent)
-    text: str = yaml.dump(dict(settings), Dumper=OnOneLine, sort_keys=False, width=_LONGEST_LINE)
-    return text
 
 
 _ANSWERS = "trainer/tasks"

@@ -1,9 +1,13 @@
 """What stands in the YAML and on the command line: the last word counts, an unknown one is a line."""
 
+import re
 import runpy
+import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trl
@@ -12,24 +16,51 @@ from launched import ACCUMULATED, LLAMA, write
 from run_specs import with_layout
 
 SPEC = with_layout(ACCUMULATED, model_config=LLAMA, run_steps=3)
+GB = 10**9
 Read = Callable[..., trl.SFTConfig]
 
 
 @pytest.fixture
-def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+def progress(tmp_path: Path) -> dict[str, Any]:
+    """Return what stands beside a plan's train.py."""
+    spec = replace(SPEC, parameters=5 * GB, checkpoint_bytes=60 * GB)
+    return runpy.run_path(str(write(tmp_path, spec, "trainer") / "trainer" / "progress.py"))
+
+
+@pytest.fixture
+def read(tmp_path: Path, progress: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Read:
     """Return what a plan's files make of arguments, and of what is added to its YAML."""
-    folder = write(tmp_path, SPEC, "trainer") / "trainer"
-    progress = runpy.run_path(str(folder / "progress.py"))
+    settings = progress["SETTINGS"]
+    written = settings.read_text()
 
     def take(*arguments: str, added: str = "") -> trl.SFTConfig:
         own = ["--use_cpu", "true", "--output_dir", str(tmp_path / "max_steps")]
         monkeypatch.setattr(sys, "argv", ["train.py", *own, *arguments])
-        settings = tmp_path / "sft.yaml"
-        settings.write_text((folder / "sft.yaml").read_text() + added)
+        settings.write_text(written + added)
         kinds = (trl.ScriptArguments, trl.ModelConfig, trl.SFTConfig)
-        *_, training = progress["read_arguments"](kinds, settings)
+        *_, training = progress["read_arguments"](kinds)
         assert isinstance(training, trl.SFTConfig)
         return training
+
+    return take
+
+
+@pytest.fixture
+def lacking(
+    read: Read, progress: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., float]:
+    """Return how many GB a run says that it lacks on a disk that is full."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+    def take(*arguments: str, there: int) -> float:
+        for number in range(there):
+            (tmp_path / "max_steps" / f"checkpoint-{number}").mkdir(parents=True)
+        with pytest.raises(SystemExit) as ended:
+            progress["check"](read(*arguments))
+        said = re.search(r"lacks the ([\d.]+) GB", str(ended.value))
+        assert said is not None
+        return float(said[1])
 
     return take
 
@@ -79,6 +110,26 @@ def test_what_is_no_argument_is_one_line_that_names_the_nearest(
     said = str(ended.value)
     assert all(part in said for part in parts)
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "there", "gigabytes"),
+    [
+        # Weights of 20 GB; a checkpoint of 60, of which three are kept.
+        (("--save_strategy", "no"), 0, 20),
+        (("--max_steps", "5"), 0, 80),
+        (("--max_steps", "20"), 0, 140),
+        (("--max_steps", "20"), 1, 80),
+        (("--max_steps", "90"), 0, 240),
+        (("--max_steps", "90"), 3, 60),
+        (("--max_steps", "90", "--save_total_limit", "1"), 0, 120),
+        (("--num_train_epochs", "1"), 0, 240),
+    ],
+)
+def test_a_run_asks_for_the_room_of_what_it_will_keep(
+    arguments: tuple[str, ...], there: int, gigabytes: int, lacking: Callable[..., float]
+) -> None:
+    assert lacking("--save_steps", "10", *arguments, there=there) == gigabytes
 
 
 def test_the_yaml_has_the_plans_steps(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def test_latest_starts_anew_where_there_is_none(tmp_path: Path) -> None:
         (SPEC, ("--output_dir", "/proc/no/such"), r"--output_dir /proc/no/such cannot be written"),
         (
             replace(SPEC, checkpoint_bytes=10**17),
-            ON_CPUS,
-            r"--output_dir \S+ lacks the 400000000\.0 GB of checkpoints",
+            (*ON_CPUS, "--save_steps", "1", "--save_total_limit", "2"),
+            r"--output_dir \S+ lacks the 300000000\.0 GB of 2 checkpoints",
         ),
     ],
     ids=["no GPU", "read-only", "too little space"],
@@ -89,10 +89,10 @@ def test_what_would_end_a_run_later_is_one_line_before_it_starts(
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        ("", "the tokenizer has no chat template: --chat_template_path FILE names one"),
+        ("", "--chat_template_path FILE"),
         (
             "{% for message in messages %}{{ message.content }} <end> {% endfor %}",
-            ": The chat template is not training-compatible",
+            "--assistant_only_loss false",
         ),
     ],
     ids=["none", "unmarked"],
@@ -162,12 +162,11 @@ def test_what_is_no_checkpoint_is_one_line(tmp_path: Path) -> None:
     os.truncate(damaged / "optimizer.pt", 1_000)
     weights = other / "model.safetensors"
     save_file({"model.norm.weight": torch.zeros(1)}, weights)
-    for folder, says in (
-        (tmp_path / "tokenizer", "is no whole checkpoint"),
-        (tmp_path / "nowhere", "is no whole checkpoint"),
-        (damaged, "is no whole checkpoint"),
-        (other, "cannot go on from"),
+    for folder in (
+        tmp_path / "tokenizer",
+        tmp_path / "nowhere",
+        damaged,
+        other,
     ):
         printed = train(tmp_path, SPEC, *data, "--resume_from_checkpoint", str(folder)).fail()
-        assert said_by(printed, says)
-        assert str(folder) in printed
+        assert said_by(printed, f"cannot go on from {folder}: ")

@@ -53,7 +53,7 @@ def test_every_variant_is_formatted_and_linted_python(tmp_path: Path) -> None:
         if refused(spec, targets).keys() != set(targets):
             files = files_written(spec, targets)
             scripts |= {text for name, text in files.items() if name.endswith(".py")}
-    assert len(scripts) > 100
+    assert len(scripts) > 50
     for number, text in enumerate(scripts):
         ast.parse(text)
         (tmp_path / f"{number}.py").write_text(text, encoding="utf-8")
@@ -159,7 +159,7 @@ def test_4_bit_weights_are_stored_as_what_fsdp_gathers() -> None:
         assert yaml.safe_load(files["trainer/sft.yaml"])["use_bnb_nested_quant"] is True
         assert "bitsandbytes>=0.50.2,<1" in files["trainer/requirements.txt"]
     assert "quant_storage" not in replicated["trainer/sft.yaml"]
-    assert "bnb_4bit_quant_storage: bfloat16" in sharded["trainer/sft.yaml"]
+    assert 'bnb_4bit_quant_storage: "bfloat16"' in sharded["trainer/sft.yaml"]
     assert "ram_efficient_loading: false" in sharded["trainer/sft.yaml"]
 
 
@@ -167,7 +167,7 @@ def test_weights_in_the_configs_dtype_are_loaded_in_it() -> None:
     files = files_of({"weights_dtype": "config"})
     assert '"dtype": torch.bfloat16' in script_of(files, "torchrun")
     assert "peft" not in files["torchrun/requirements.txt"]
-    assert "| Weights | bfloat16, as the model's config says" in files["README.md"]
+    assert "Weights are in bfloat16, as the model's config says" in files["README.md"]
 
 
 def test_torchrun_leaves_quantised_weights_to_the_others() -> None:

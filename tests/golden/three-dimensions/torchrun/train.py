@@ -1,4 +1,4 @@
-"""Train a causal-lm model with DDP and ZeRO-1, tensor parallelism, a pipeline on 2 x 4 GPUs, by PyTorch alone.
+"""Train a causal-lm model on 2 x 4 GPUs, by PyTorch alone.
 
 Train tiny-llama on 2 nodes x 4 h100-sxm-80gb = 8 GPUs in torch with ZeRO-1, tensor parallel 2,
 pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 sequences per step.

@@ -4,11 +4,9 @@ from typing import Any
 
 from planner.catalog.packages import packages
 from planner.domain.strategy import ZERO_3, Recompute
-from planner.generate import deepspeed
+from planner.generate import deepspeed, finetuners
 from planner.generate.context import attention_name, liger_kernels
-from planner.generate.finetuners import LEAST_RATE, needs_reentrant, optimizer_name, run_length
 from planner.generate.hyperparameters import hyperparameters
-from planner.generate.programs import KEPT, save_every
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 from planner.targets.stored_weights import DEQUANTIZERS
@@ -30,17 +28,10 @@ def sections(spec: RunSpec) -> dict[str, dict[str, Any]]:
         "who does what": _layout(spec),
         "optimizer": _optimizer(spec),
         "the run": {
-            **run_length(spec, steps="max_steps", epochs="num_epochs"),
-            "seed": 42,
-            "output_dir": "checkpoints",
-            "save_steps": save_every(spec),
-            "save_total_limit": KEPT,
-            "save_only_model": False,
+            **finetuners.run_settings(spec, epochs="num_epochs"),
             "auto_resume_from_checkpoints": True,
-            "logging_steps": 1,
             "val_set_size": 0.0,
             "dataset_prepared_path": "prepared",
-            "dataloader_num_workers": 2,
             "dataloader_prefetch_factor": 2,
             "dataloader_pin_memory": True,
         },
@@ -105,7 +96,7 @@ def _arithmetic(spec: RunSpec) -> dict[str, Any]:
         "tf32": spec.precision == "tf32",
         **attention,
         "gradient_checkpointing": spec.recompute == Recompute.FULL,
-        "gradient_checkpointing_kwargs": {"use_reentrant": needs_reentrant(spec)},
+        "gradient_checkpointing_kwargs": {"use_reentrant": finetuners.needs_reentrant(spec)},
         "activation_offloading": False,
         "torch_compile": spec.compile,
         "chunked_cross_entropy": False,
@@ -153,18 +144,12 @@ def _layout(spec: RunSpec) -> dict[str, Any]:
 
 
 def _optimizer(spec: RunSpec) -> dict[str, Any]:
-    adamw = hyperparameters(spec)
     return {
-        "optimizer": optimizer_name(spec),
-        "learning_rate": adamw.learning_rate,
-        "weight_decay": adamw.weight_decay,
-        "adam_beta1": 0.9,
-        "adam_beta2": adamw.beta2,
-        "adam_epsilon": 1e-8,
-        "max_grad_norm": 1.0,
+        "optimizer": finetuners.optimizer_name(spec),
+        **finetuners.adamw_settings(spec),
         "lr_scheduler": "cosine",
-        "cosine_min_lr_ratio": LEAST_RATE,
-        "warmup_ratio": adamw.warmup_fraction,
+        "cosine_min_lr_ratio": finetuners.LEAST_RATE,
+        "warmup_ratio": hyperparameters(spec).warmup_fraction,
     }
 
 

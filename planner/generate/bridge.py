@@ -23,7 +23,7 @@ _FP8_PRECISIONS: Mapping[str | None, str] = MappingProxyType(
 )
 """Names of its mixed-precision recipes, in fp8 by their scales: those that hold frozen weights in fp8."""
 
-_RECOMPUTE: Mapping[Recompute, Mapping[str, Any]] = MappingProxyType(
+RECOMPUTE: Mapping[Recompute, Mapping[str, Any]] = MappingProxyType(
     {
         Recompute.NONE: {},
         Recompute.SELECTIVE: {"recompute_granularity": "selective"},
@@ -34,6 +34,7 @@ _RECOMPUTE: Mapping[Recompute, Mapping[str, Any]] = MappingProxyType(
         },
     }
 )
+"""Fields of Megatron's TransformerConfig; its arguments are called alike."""
 
 
 def model_settings(spec: RunSpec) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
         }
     modules = list(names_of(spec.recompute_modules))
     named = {"recompute_modules": modules} if modules else {}
-    return {**settings, **_RECOMPUTE[spec.recompute], **named}
+    return {**settings, **RECOMPUTE[spec.recompute], **named}
 
 
 def _context(spec: RunSpec) -> dict[str, Any]:

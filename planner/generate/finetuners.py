@@ -3,6 +3,8 @@
 from typing import Any
 
 from planner.domain.strategy import ZERO_3
+from planner.generate.hyperparameters import hyperparameters
+from planner.generate.programs import KEPT, save_every
 from planner.generate.run_spec import RunSpec
 from planner.targets.optimizers import optimizers
 
@@ -17,9 +19,31 @@ def optimizer_name(spec: RunSpec) -> str:
     return optimizers()[spec.optimizer].in_trainer
 
 
-def run_length(spec: RunSpec, *, steps: str, epochs: str) -> dict[str, Any]:
-    """Return the plan's steps, or one epoch of the data where nobody says how long the run is."""
-    return {steps: spec.run_steps} if spec.run_steps else {epochs: 1.0}
+def run_settings(spec: RunSpec, *, epochs: str) -> dict[str, Any]:
+    """Return the plan's steps, or one epoch of the data where nobody says how long the run is, and what it leaves."""
+    return {
+        **({"max_steps": spec.run_steps} if spec.run_steps else {epochs: 1.0}),
+        "seed": 42,
+        "output_dir": "checkpoints",
+        "save_steps": save_every(spec),
+        "save_total_limit": KEPT,
+        "save_only_model": False,
+        "logging_steps": 1,
+        "dataloader_num_workers": 2,
+    }
+
+
+def adamw_settings(spec: RunSpec) -> dict[str, float]:
+    """Return what both call alike of the optimizer."""
+    adamw = hyperparameters(spec)
+    return {
+        "learning_rate": adamw.learning_rate,
+        "weight_decay": adamw.weight_decay,
+        "adam_beta1": 0.9,
+        "adam_beta2": adamw.beta2,
+        "adam_epsilon": 1e-8,
+        "max_grad_norm": 1.0,
+    }
 
 
 def needs_reentrant(spec: RunSpec) -> bool:

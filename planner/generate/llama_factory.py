@@ -4,10 +4,8 @@ from typing import Any
 
 from planner.catalog.packages import packages, released_with
 from planner.domain.strategy import Recompute
-from planner.generate import deepspeed
-from planner.generate.finetuners import LEAST_RATE, needs_reentrant, optimizer_name, run_length
+from planner.generate import deepspeed, finetuners
 from planner.generate.hyperparameters import hyperparameters
-from planner.generate.programs import KEPT, save_every
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import Target
 from planner.targets.optimizers import optimizers
@@ -28,18 +26,11 @@ def sections(spec: RunSpec) -> dict[str, dict[str, Any]]:
         "who does what": _layout(spec),
         "optimizer": _optimizer(spec),
         "the run": {
-            **run_length(spec, steps="max_steps", epochs="num_train_epochs"),
-            "seed": 42,
-            "output_dir": "checkpoints",
+            **finetuners.run_settings(spec, epochs="num_train_epochs"),
             # It goes on from the last checkpoint of that folder.
             "overwrite_output_dir": False,
             "save_strategy": "steps",
-            "save_steps": save_every(spec),
-            "save_total_limit": KEPT,
-            "save_only_model": False,
-            "logging_steps": 1,
             "report_to": "none",
-            "dataloader_num_workers": 2,
         },
     }
 
@@ -102,7 +93,7 @@ def _arithmetic(spec: RunSpec) -> dict[str, Any]:
         "tf32": spec.precision == "tf32",
         "flash_attn": _ATTENTION[spec.attention],
         "disable_gradient_checkpointing": spec.recompute != Recompute.FULL,
-        "use_reentrant_gc": needs_reentrant(spec),
+        "use_reentrant_gc": finetuners.needs_reentrant(spec),
         "enable_liger_kernel": spec.loss == "fused",
         "torch_compile": spec.compile,
     }
@@ -115,19 +106,13 @@ def _layout(spec: RunSpec) -> dict[str, Any]:
 
 
 def _optimizer(spec: RunSpec) -> dict[str, Any]:
-    adamw = hyperparameters(spec)
     return {
-        "optim": optimizer_name(spec),
-        "learning_rate": adamw.learning_rate,
-        "weight_decay": adamw.weight_decay,
-        "adam_beta1": 0.9,
-        "adam_beta2": adamw.beta2,
-        "adam_epsilon": 1e-8,
-        "max_grad_norm": 1.0,
+        "optim": finetuners.optimizer_name(spec),
+        **finetuners.adamw_settings(spec),
         "lr_scheduler_type": "cosine_with_min_lr",
-        "lr_scheduler_kwargs": {"min_lr_rate": LEAST_RATE},
+        "lr_scheduler_kwargs": {"min_lr_rate": finetuners.LEAST_RATE},
         # Below 1 it is a share of the steps.
-        "warmup_steps": adamw.warmup_fraction,
+        "warmup_steps": hyperparameters(spec).warmup_fraction,
     }
 
 

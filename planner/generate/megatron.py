@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from planner.domain.recompute_modules import names_of
-from planner.domain.strategy import ALL_LAYERS, Offload, Recompute
+from planner.domain.strategy import ALL_LAYERS, Offload
+from planner.generate.bridge import RECOMPUTE
 from planner.generate.hyperparameters import hyperparameters, starts_from_weights
 from planner.generate.megatron_model import Options, megatron_reading, model_options
 from planner.generate.run_spec import TRIAL_STEPS, RunSpec
@@ -24,15 +25,6 @@ _DELAYED: Options = {
     "--fp8-amax-compute-algo": "max",
 }
 """Scales of a tensor from what it was before: Megatron's own where nobody says."""
-_RECOMPUTE: dict[Recompute, Options] = {
-    Recompute.NONE: {},
-    Recompute.SELECTIVE: {"--recompute-granularity": "selective"},
-    Recompute.FULL: {
-        "--recompute-granularity": "full",
-        "--recompute-method": "uniform",
-        "--recompute-num-layers": 1,
-    },
-}
 
 
 def parallel_options(spec: RunSpec) -> Options:
@@ -130,13 +122,15 @@ def _precision(spec: RunSpec) -> Options:
 
 
 def _recomputed(spec: RunSpec) -> Options:
+    fields = dict(RECOMPUTE[spec.recompute])
     if spec.recompute_modules:
-        named: Options = {"--recompute-modules": names_of(spec.recompute_modules)}
-        return _RECOMPUTE[spec.recompute] | named
-    if spec.recompute_layers >= ALL_LAYERS:
-        return _RECOMPUTE[spec.recompute]
-    some: Options = {"--recompute-method": "block", "--recompute-num-layers": spec.recompute_layers}
-    return {**_RECOMPUTE[spec.recompute], **some}
+        fields["recompute_modules"] = names_of(spec.recompute_modules)
+    elif spec.recompute_layers < ALL_LAYERS:
+        fields |= {
+            "recompute_method": "block",
+            "recompute_num_layers": spec.recompute_layers,
+        }
+    return {f"--{name.replace('_', '-')}": value for name, value in fields.items()}
 
 
 def _context(spec: RunSpec) -> dict[str, Any]:

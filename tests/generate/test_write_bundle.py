@@ -392,7 +392,12 @@ def test_a_model_folder_is_named_by_its_whole_path(
             "launchers/slurm.sh",
             "saves at its own interval",
         ),
-        ("torchtitan", "meta-llama/Llama-3.1-8B", "README.md", "sdpa (in torchtitan `flex`) |"),
+        (
+            "torchtitan",
+            "meta-llama/Llama-3.1-8B",
+            "README.md",
+            "sdpa (in torchtitan `flex`) attention",
+        ),
         (
             "torchtitan",
             "meta-llama/Llama-3.1-8B",

@@ -16,6 +16,9 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _LINE_LENGTH = 100
 _WRAPPED = re.compile(r"(?<=[^\n|])\n *(?=[^\s|#-]|-[^ -])")
 """Between two lines of a paragraph or of an item: no row of a table, no heading, nothing empty."""
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_NO_TEXTS = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
+"""Words that YAML 1.1 reads as something else."""
 _TWO_BYTES = 0xFFFF
 """The last letter that JSON escapes as one."""
 
@@ -76,6 +79,8 @@ def _yaml(value: object) -> str:
 
     1e-06 is a text to it, and 1.0e-06 a number; JSON's pairs of escapes are two letters to it, not one.
     """
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXTS:
+        return value
     if isinstance(value, str):
         letters = (
             json.dumps(c)[1:-1] if ord(c) <= _TWO_BYTES else f"\\U{ord(c):08x}" for c in value

@@ -159,7 +159,7 @@ def test_4_bit_weights_are_stored_as_what_fsdp_gathers() -> None:
         assert yaml.safe_load(files["trainer/sft.yaml"])["use_bnb_nested_quant"] is True
         assert "bitsandbytes>=0.50.2,<1" in files["trainer/requirements.txt"]
     assert "quant_storage" not in replicated["trainer/sft.yaml"]
-    assert 'bnb_4bit_quant_storage: "bfloat16"' in sharded["trainer/sft.yaml"]
+    assert "bnb_4bit_quant_storage: bfloat16" in sharded["trainer/sft.yaml"]
     assert "ram_efficient_loading: false" in sharded["trainer/sft.yaml"]
 
 

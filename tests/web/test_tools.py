@@ -101,7 +101,7 @@ def test_a_configuration_is_judged_and_mended(client: TestClient) -> None:
     page = told(client.post("/check", data=sent).text)
     assert "/rules/CFG001" in page
     assert '+{"train_batch_size": 32' in page
-    assert "Amounts to" in page
+    assert "Trains with ddp" in page
     assert "a step" in page
 
 

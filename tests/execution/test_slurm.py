@@ -267,7 +267,7 @@ def test_a_model_is_raced_by_jobs_that_train_it(tmp_path: Path) -> None:
     command = ["race", "./tiny", "--cpu", "--machine", machine, "--gpus", "2", "--json"]
     command += ["--framework", "torch", "--target", "torchrun", "--no-compile", "--most", "2"]
     command += ["--loss", "standard", "--seq-len", "64", "--global-batch-size", "8"]
-    command += ["--precision", "fp32", "--minutes", "3", "--launcher", "slurm", "--out", "best"]
+    command += ["--precision", "fp32", "--minutes", "1.5", "--launcher", "slurm", "--out", "best"]
     planner = str(Path(sys.executable).with_name("planner"))
     output = run(tmp_path, planner, *command).output()
     answer = json.loads(output[output.index('{\n  "schema_version"') : output.rindex("\n}") + 2])

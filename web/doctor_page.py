@@ -80,6 +80,8 @@ def _times(text: str, values: Mapping[str, str]) -> Told:
 
 def _log(found: LogDiagnosis) -> Told:
     main = found.main
+    if not found.lines:
+        return Told(title="The log is empty", notes=("Paste it from the start, of every rank.",))
     if main is None:
         return Told(
             title=f"Nothing known in {found.lines:,} line{'s'[: found.lines > 1]}",
@@ -101,7 +103,9 @@ def _log(found: LogDiagnosis) -> Told:
     lines += [("Numbers", line) for line in numbers]
     title = known.title if known else "An exception of the script, or of a library: mend it first"
     return Told(
-        title=_sentence(title), facts=facts(lines), items=tuple(map(_besides, found.others))
+        title=_sentence(title) if found.cause else f"No error is in the log; a remark: {title}",
+        facts=facts(lines),
+        items=tuple(map(_besides, found.others)),
     )
 
 

@@ -168,6 +168,8 @@ def _read(file: str, most: int, field: str) -> bytes:
     Raises:
         PlannerError: it cannot be read.
     """
+    if not file:
+        raise InvalidInputError("no file is named", hint="a file, or - for stdin", field=field)
     try:
         if file == "-":
             return sys.stdin.buffer.read(most + 1)

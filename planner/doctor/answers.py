@@ -121,13 +121,17 @@ def said_lines(found: LogDiagnosis, plan: Mapping[str, Any] | None) -> tuple[str
 
 
 def answer_log(found: LogDiagnosis, more: Sequence[str]) -> LogAnswer:
-    """Return what a log says happened first, and what followed; `more` is what its numbers say."""
+    """Return what a log says happened first, and what followed; `more` is what its numbers say.
+
+    Where only remarks are found there is no cause: they all stand besides.
+    """
+    remarks = (found.main,) if found.main and not found.cause else ()
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "log",
         "lines": found.lines,
-        "cause": _sighting(found.main) if found.main else None,
-        "besides": [_sighting(each) for each in found.others],
+        "cause": _sighting(found.cause) if found.cause else None,
+        "besides": [_sighting(each) for each in (*remarks, *found.others)],
         "numbers": asdict(found.numbers) if found.numbers else None,
         "more": list(more),
     }

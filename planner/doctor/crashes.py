@@ -18,20 +18,10 @@ _PACKAGE = re.compile(r"(?:site|dist)-packages/(?P<library>\w{1,60})[/.]")
 
 
 def crash_frame(text: str, start: int) -> str:
-    """Return the library of the first frame after a crash, else before it; "" where none is named.
-
-    Args:
-        text: of the log.
-        start: of the line that tells of the crash.
-    """
-    lines = [text[start : line_end(text, start)]]
-    after = text[line_end(text, start) + 1 :].split("\n", _LINES)[:_LINES]
+    """Return the library of the first frame after the line that starts there, else before it; "" for none."""
+    after = text[start:].split("\n", _LINES + 1)[: _LINES + 1]
     before = text[:start].rsplit("\n", _LINES)[-_LINES:]
-    for part in (lines, after, before):
-        found = next(_libraries(part), "")
-        if found:
-            return found
-    return ""
+    return next(_libraries([*after, *before]), "")
 
 
 def _libraries(lines: list[str]) -> Iterator[str]:

@@ -55,8 +55,7 @@ def read_numbers(message: str) -> MemoryNumbers | None:
 
 
 def _first(patterns: tuple[str, ...], message: str) -> int:
-    matches = (re.search(pattern, message) for pattern in patterns)
-    match = next((each for each in matches if each), None)
+    match = next(filter(None, (re.search(pattern, message) for pattern in patterns)), None)
     return round(float(match[1]) * _UNITS[match[2]]) if match else 0
 
 
@@ -70,12 +69,8 @@ def number_lines(numbers: MemoryNumbers) -> tuple[str, ...]:
             f" {format_bytes(n.total_bytes)}: {format_bytes(short)} short"
         )
     if n.unused_bytes >= _FRAGMENTED * n.total_bytes > 0:
-        enough = n.unused_bytes + n.free_bytes >= n.wanted_bytes
-        outcome = (
-            "which would do"
-            if enough
-            else f"{format_bytes(n.wanted_bytes - n.free_bytes - n.unused_bytes)} too little still"
-        )
+        left = short - n.unused_bytes
+        outcome = f"{format_bytes(left)} too little still" if left > 0 else "which would do"
         lines.append(
             f"{format_bytes(n.unused_bytes)} are reserved and unused, in pieces: with the free memory"
             f" {format_bytes(n.unused_bytes + n.free_bytes)}, {outcome};"
@@ -128,12 +123,9 @@ def compare_with_plan(numbers: MemoryNumbers, plan: Mapping[str, Any]) -> tuple[
     terms = sorted(terms, key=lambda term: -term[1])[:_SHOWN_TERMS]
     needed = numbers.needed_bytes
     largest = ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in terms)
-    lines = [
-        (
-            f"the plan's peak is {format_bytes(peak)} ({largest}); the run held and asked for"
-            f" {format_bytes(needed)}{f', {needed / peak:.2f} times that' if peak else ''}"
-        )
-    ]
+    times = f", {needed / peak:.2f} times that" if peak else ""
+    said = f"the plan's peak is {format_bytes(peak)} ({largest}); the run held and asked for"
+    lines = [f"{said} {format_bytes(needed)}{times}"]
     if numbers.total_bytes and abs(numbers.total_bytes - usable) > _FRAGMENTED * usable:
         lines.append(
             f"the plan is for a card of {format_bytes(usable)}, the message is from one of"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from operator import attrgetter
@@ -51,6 +52,9 @@ _TO_WORDS = bytes(code if chr(code) in ascii_lowercase else 32 for code in range
 _Needle = tuple[tuple[str, ...], tuple[str, ...]]
 _TRACEBACK = "Traceback (most recent call last)"
 _CRASH = "process-crashed"
+_GAVE_UP = "rendezvous-timeout"
+_WARNING = re.compile(r"\[W[^\]\n]{0,80}\] ?\[c10d\]", re.IGNORECASE)
+"""Of c10d, which then tries another address, or the same again."""
 _OF_LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
 _LIBRARIES = ("site-packages", "dist-packages", "lib/python", "<frozen")
 
@@ -67,11 +71,7 @@ class Sighting:
     """Of an exception without an entry, or of a general kind, the last line of the user's own code; of a crash the library."""
     clock: str = ""
     """The time of the line, or of the nearest before it that has one."""
-
-    @property
-    def kind(self) -> Literal["cause", "consequence", "remark"]:
-        """Return cause, consequence or remark."""
-        return self.symptom.kind if self.symptom else "cause"
+    kind: Literal["cause", "consequence", "remark"] = "cause"
 
 
 @frozen
@@ -86,6 +86,12 @@ class LogDiagnosis:
     worked: tuple[str, ...]
     """What the main message's numbers and names say, and what the log itself says of it."""
     lines: int
+    """0 where nothing stands in them."""
+
+    @property
+    def cause(self) -> Sighting | None:
+        """Return the main message; None where it is a remark, so that no error is in the log."""
+        return self.main if self.main and self.main.kind != "remark" else None
 
 
 def diagnose_log(content: bytes, name: str) -> LogDiagnosis:
@@ -118,18 +124,28 @@ def diagnose_text(text: str) -> LogDiagnosis:
     if len(text.lower()) != len(text):
         text = numbered = text.lower()
     seen = sorted((*_known(text, numbered), *_unlisted(text, numbered)), key=attrgetter("line"))
-    once = list(
-        {(each.symptom.code if each.symptom else each.text): each for each in seen[::-1]}.values()
-    )
-    once.sort(key=attrgetter("line"))
+    by_name = {(each.symptom.code if each.symptom else each.text): each for each in seen[::-1]}
+    once = _weighed(sorted(by_name.values(), key=attrgetter("line")))
     main = _main(once)
     return LogDiagnosis(
         main=main,
         others=tuple(each for each in once if each is not main),
         numbers=read_numbers(main.text) if main else None,
         worked=tuple(_worked(main, main.symptom, text)) if main and main.symptom else (),
-        lines=numbered.removesuffix("\n").count("\n") + 1,
+        lines=numbered.removesuffix("\n").count("\n") + 1 if text.strip() else 0,
     )
+
+
+def _weighed(sightings: list[Sighting]) -> list[Sighting]:
+    """Return what a warning of c10d says as a remark, unless the processes did not find each other after it."""
+    if any(each.symptom and each.symptom.name == _GAVE_UP for each in sightings):
+        return sightings
+    return [
+        replace(each, kind="remark")
+        if each.kind == "cause" and _WARNING.search(each.text)
+        else each
+        for each in sightings
+    ]
 
 
 def _main(sightings: list[Sighting]) -> Sighting | None:
@@ -183,22 +199,22 @@ def _known(text: str, numbered: str) -> Iterator[Sighting]:
                 line, frame = text[start:end].strip(), ""
                 if symptom.is_general:
                     frame = (crash_frame if symptom.name == _CRASH else _own_frame)(text, start)
+                known = (symptom.is_general and refused(line)) or symptom
                 yield Sighting(
                     line=numbered.count("\n", 0, start) + 1,
                     text=line,
-                    symptom=(symptom.is_general and refused(line)) or symptom,
+                    symptom=known,
                     frame=frame,
                     clock=_clock(text, end),
+                    kind=known.kind,
                 )
                 break
 
 
 def _xids(text: str) -> dict[int, int]:
     """Return where the line begins that first has each Xid."""
-    found: dict[int, int] = {}
-    for each in islice(_XID.finditer(text), _MOST_HITS):
-        found.setdefault(int(each["n"]), text.rfind("\n", 0, each.start()) + 1)
-    return found
+    found = [*islice(_XID.finditer(text), _MOST_HITS)]
+    return {int(each["n"]): text.rfind("\n", 0, each.start()) + 1 for each in found[::-1]}
 
 
 def _vocabulary(lowered: str) -> str:

@@ -11,12 +11,13 @@ from planner.report.values import Terminal
 _LABEL = 9
 _LONGEST = 300
 """Characters of a message that are shown."""
+_WHOLE_LOG = "Give it from the start, of every rank (torchrun --log-dir logs --tee 3)."
 
 
 def timings_text(found: Diagnosis, terminal: Terminal) -> str:
     """Return a diagnosis of timings."""
     code = f"  ({found.code})" if found.code else ""
-    lines = [terminal.paragraph(f"{_sentence(found.message)}{code}")]
+    lines = [terminal.paragraph(f"{found.message[:1].upper()}{found.message[1:]}{code}")]
     lines += _labelled("How", found.arithmetic, terminal)
     if found.ceiling is not None:
         said = f"{found.ceiling:.2f} times as fast at the most, on any number of GPUs"
@@ -41,20 +42,17 @@ def faults_text(file: str, faults: Sequence[Fault], terminal: Terminal) -> str:
 
 
 def log_text(found: LogDiagnosis, more: Sequence[str], terminal: Terminal) -> str:
-    """Return what a log says happened first, and what followed.
-
-    Args:
-        found: the diagnosis.
-        more: what its numbers say.
-        terminal: what it is shown on.
-    """
+    """Return what a log says happened first, and what followed; `more` is what its numbers say."""
     main = found.main
+    if not found.lines:
+        return terminal.paragraph(f"The log is empty. {_WHOLE_LOG}")
     if main is None:
         return terminal.paragraph(
             f"Nothing known in {'1 line' if found.lines == 1 else f'{found.lines:,} lines'}: no traceback and none of the messages that"
-            " `planner explain` lists. Give the log from the start, of every rank (torchrun --log-dir logs --tee 3)."
+            f" `planner explain` lists. {_WHOLE_LOG}"
         )
-    lines = [*_main_lines(main, terminal), *_labelled("Numbers", more, terminal)]
+    lines = [] if found.cause else [terminal.paragraph("No error is in the log, only remarks:")]
+    lines += [*_main_lines(main, terminal), *_labelled("Numbers", more, terminal)]
     if main.symptom:
         lines += _advice(main.symptom, terminal)
     else:
@@ -102,10 +100,6 @@ def _labelled(label: str, texts: Sequence[str], terminal: Terminal) -> list[str]
         terminal.paragraph(text, first=f"{label:<{_LABEL}}" if number == 0 else indent, rest=indent)
         for number, text in enumerate(texts)
     ]
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _bold_first(lines: list[str], terminal: Terminal) -> list[str]:

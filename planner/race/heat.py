@@ -192,7 +192,7 @@ def _reason(text: str, status: int) -> tuple[str, float]:
         said += "\nkilled by signal: Killed\n"
     found = diagnose_text(said)
     held = float(found.numbers.process_bytes) if found.numbers else 0.0
-    main = found.main
+    main = found.cause
     if main is None:
         last = " / ".join(shown(line) for line in text.splitlines()[-LAST:] if line.strip())
         return f"exit status {status}: {last or 'it printed nothing'}", held

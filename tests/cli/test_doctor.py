@@ -20,6 +20,7 @@ OUT_OF_MEMORY = (
     " 1.00 GiB is free. Of the allocated memory 29.00 GiB is allocated by PyTorch, and 0 bytes is"
     " reserved by PyTorch but unallocated."
 )
+REMARK = "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default"
 REQUEST = {"model": "gpt2", "cluster": {"gpu": "v100", "gpus_per_node": 2}}
 
 
@@ -29,6 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "wrong.py").write_text(WRONG)
     (tmp_path / "right.py").write_text(RIGHT)
     (tmp_path / "binary").write_bytes(b"\x00" * 100)
+    (tmp_path / "empty.log").write_text("\n")
+    (tmp_path / "healthy.log").write_text(f"{REMARK}\n{{'loss': 1.2}}\n")
     (tmp_path / "run.log").write_text(f"step 1\n{OUT_OF_MEMORY}\n\x1b[31mred\n")
     (tmp_path / "request.json").write_text(json.dumps(REQUEST))
     return tmp_path
@@ -44,6 +47,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--error", "run.log"], 0, "CUDA out of memory, line 2"),
         (["--error", "run.log", "--plan", "request.json"], 0, "the plan's peak is"),
         (["--error", "right.py"], 0, "Nothing known in"),
+        (["--error", "healthy.log"], 0, "No error is in the log"),
+        (["--error", "empty.log"], 0, "The log is empty"),
+        (["--error", ""], 2, "no file is named"),
         (["--times", "1=43.1,2=43.1,4=48.2", "--fixed", "epochs"], 0, "Work replicated"),
         (["--times", "1=43.1,4=28.1", "--batch-per-gpu", "128"], 0, "512 on 4 GPUs"),
         ([], 2, "one of them"),
@@ -104,6 +110,18 @@ def test_json_of_a_log_names_line_and_numbers(
     assert answer["cause"]["line"] == 2
     assert answer["cause"]["symptom"]["code"] == "ERR005"
     assert answer["numbers"]["wanted_bytes"] == 20 * 2**30
+
+
+def test_a_log_of_remarks_alone_has_no_cause(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = planner(
+        "doctor", "--error", "healthy.log", "--json", monkeypatch=monkeypatch, capsys=capsys
+    )
+    answer = json.loads(out)
+    assert answer["cause"] is None
+    (remark,) = answer["besides"]
+    assert (remark["kind"], remark["symptom"]["code"]) == ("remark", "ERR081")
 
 
 def test_a_log_may_come_from_stdin(

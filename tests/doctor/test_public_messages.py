@@ -278,4 +278,21 @@ WARNED = Path(__file__).with_name("healthy.log").read_text(encoding="utf-8")
 )
 def test_a_log_of_a_run_that_went_well_has_no_cause(log: str) -> None:
     found = diagnose_text(log)
-    assert found.main is None or found.main.kind == "remark"
+    assert found.cause is None
+
+
+_TRIES = "[W1201 10:00:00.1 socket.cpp:752] [c10d] The client socket has failed to connect to [n1]:29500 (errno: 113 - No route to host)."
+
+
+@pytest.mark.parametrize(
+    ("below", "name"),
+    [
+        ("Traceback (most recent call last):\nKeyError: 'x'", None),
+        (BY_NAME["cuda-out-of-memory"].said, "cuda-out-of-memory"),
+        (BY_NAME["rendezvous-timeout"].said, "store-is-not-reached"),
+    ],
+)
+def test_a_warning_of_c10d_is_a_cause_only_where_it_gave_up(below: str, name: str | None) -> None:
+    found = diagnose_text(f"{_TRIES}\n{below}")
+    assert found.cause is not None
+    assert (found.cause.symptom.name if found.cause.symptom else None) == name

@@ -98,6 +98,10 @@ def test_steps_of_all_rounds_count_together(tmp_path: Path) -> None:
         ("echo 'the planner needs tea'; exit 3", "exit status 3: the planner needs tea"),
         ("exit 3", "exit status 3: it printed nothing"),
         (
+            "echo 'Using network Socket'; echo no tea; exit 3",
+            "exit status 3: Using network Socket / no tea",
+        ),
+        (
             "printf 'Traceback (most recent call last):\\n  File \"train.py\", line 3, in f\\nRuntimeWishError: no\\n'; exit 1",
             "RuntimeWishError: no",
         ),

@@ -76,6 +76,9 @@ def test_a_message_has_its_cause_and_what_to_do_first(client: TestClient) -> Non
     assert client.get("/terms/oom").status_code == 200
     nothing = told(client.post("/doctor", data={"log": "all is well"}).text)
     assert "Nothing known in 1 line" in nothing
+    remark = "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default"
+    healthy = told(client.post("/doctor", data={"log": f"{remark}\nloss: 1.2"}).text)
+    assert "No error is in the log" in healthy
 
 
 @pytest.mark.parametrize(

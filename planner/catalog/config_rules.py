@@ -26,6 +26,8 @@ class Range:
     is_whole: bool = False
     also: tuple[int, ...] = ()
     """Numbers outside that mean something."""
+    like: str = ""
+    """A regular expression of the texts that are taken, too."""
 
     def wrong(self, number: float) -> str:
         """Return what is wrong with a number; "" where nothing is."""

@@ -16,17 +16,24 @@ class Key:
     """What a key of a tool's configuration may hold."""
 
     type: Literal[
-        "section", "name", "argument", "device", "dtype", "stage", "samples", "elements", "count"
+        "section",
+        "name",
+        "argument",
+        "device",
+        "dtype",
+        "stage",
+        "samples",
+        "elements",
+        "truth",
     ]
     """`planner.configs.rules.values` has a function for each."""
-    also: tuple[Literal["auto", "null", "nothing", "number", "range", "truth"], ...] = ()
+    also: tuple[Literal["auto", "null", "nothing", "number", "truth"], ...] = ()
     """What it takes besides; nothing: all that Python counts as false."""
     names: tuple[str, ...] = ()
-    """All that it takes; of a count, beside numbers."""
+    """All that it takes."""
     is_exact: bool = False
     """Whether upper and lower case of a name differ."""
     least: int = 0
-    counts: str = ""
     example: str = ""
     """Of a section, as its file writes it."""
     is_of_fsdp_1: bool = False
@@ -80,7 +87,6 @@ class Launchers:
     """The record."""
 
     source: str
-    keys: Mapping[str, Key]
     launchers: Mapping[str, Launcher]
     programs: Mapping[str, Program]
 
@@ -179,6 +185,8 @@ class Tool:
     unmodelled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Keys by the way they move what is estimated without them."""
     means: tuple[Meaning, ...] = ()
+    keys: Mapping[str, Key] = field(default_factory=dict)
+    """What keys of its own may hold."""
 
     @property
     def ways(self) -> Mapping[str, str]:
@@ -274,10 +282,12 @@ def _launchers() -> Launchers:
 
 
 def keys_of(tool: str) -> Mapping[str, Key]:
-    """Return what keys of a tool may hold: accelerate, deepspeed, launch, trainer."""
-    if tool == "launch":
-        return _launchers().keys
-    return trainer_fields().keys if tool == "trainer" else known_keys(tool).keys
+    """Return what keys of a tool may hold: accelerate, deepspeed, trainer."""
+    if tool != "trainer":
+        return known_keys(tool).keys
+    defaults = trainer_fields().defaults.items()
+    truths = {name: Key(type="truth") for name, value in defaults if isinstance(value, bool)}
+    return truths | trainer_fields().keys
 
 
 @cache

@@ -1,5 +1,6 @@
 """Numbers that are out of the range in which a setting makes sense: `data/configs/ranges.toml`."""
 
+import re
 from collections.abc import Iterator
 from math import prod
 
@@ -22,11 +23,16 @@ def number_is_out_of_range(setup: Setup) -> Iterator[Fault]:
         of_kind, of_tool = (ranges().get(each, {}) for each in (found.kind, found.tool))
         for name, limits in {**of_kind, **of_tool}.items():
             setting = found.get(name)
-            number = None if setting is None else setting.number
-            if setting is None or number is None or number in limits.also or setting.key in seen:
+            if setting is None or setting.number in limits.also or setting.key in seen:
                 continue
             seen.add(setting.key)
-            wrong = limits.wrong(number)
+            if setting.is_word and not re.fullmatch(limits.like, setting.text):
+                example = found.defaults.get(name, limits.least or 1)
+                hint = f"{limits.words}, such as {example}"
+                kind = "too large" if setting.text.isdigit() else "no number"
+                message = f"{setting.key} {short(setting.value)} is {kind}"
+                yield Fault(at=setting, message=message, hint=hint)
+            wrong = "" if setting.number is None else limits.wrong(setting.number)
             if wrong:
                 is_taken = wrong.endswith(TAKEN)
                 yield Fault(

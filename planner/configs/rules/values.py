@@ -7,14 +7,13 @@ from types import MappingProxyType
 
 from planner.catalog.config_rules import TabledRule
 from planner.catalog.configs import Key, keys_of
-from planner.configs.found import ACCELERATE, LAUNCH, Found, Setting, Setup
+from planner.catalog.configs import tool as tools_record
+from planner.configs.found import Found, Setting, Setup
 from planner.configs.meaning import fsdp_version, is_of_sagemaker, short
-from planner.configs.rules.base import Edit, Fault, removed, set_to
+from planner.configs.rules.base import Edit, Fault, off, on, removed, set_to
 
 _WHOLE = re.compile(r"\s*[+-]?\d+(\.0*)?\s*")
 """A text that pydantic takes for a whole number."""
-_RANGE = re.compile(r"\d{1,9}:\d{1,9}")
-"""Of --nnodes: from MIN to MAX."""
 _LARGEST = 2**63
 _LONG_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _SHOWN = 6
@@ -24,9 +23,9 @@ _SHOWN = 6
 def wrong_values(rule: TabledRule, setup: Setup) -> Iterator[Fault]:
     """Yield the keys whose value is none that they take, of the types that a rule is about."""
     for tool, types in rule.keys.items():
-        # accelerate's file has keys of the flags' names.
-        for found in setup.of(*((ACCELERATE, LAUNCH) if tool == LAUNCH else (tool,))):
-            for name, key in keys_of(tool).items():
+        for found in setup.of(tool):
+            own = tools_record(found.tool).keys if found.tool else {}
+            for name, key in {**keys_of(tool), **own}.items():
                 setting = found.get(name)
                 if (
                     key.type in types
@@ -51,7 +50,6 @@ def _is_besides(setting: Setting, key: Key) -> bool:
         "null": value is None,
         "nothing": not value,
         "number": setting.text.strip().isdigit(),
-        "range": _RANGE.fullmatch(setting.text) is not None,
         "truth": isinstance(value, bool),
     }
     return setting.is_unread or any(held[each] for each in key.also)
@@ -135,19 +133,6 @@ def _absurd(setting: Setting, hint: str) -> Fault:
     return Fault(at=setting, message=f"{setting.name} cannot be {said}", hint=hint)
 
 
-def _count(setting: Setting, key: Key) -> Fault | None:
-    is_open = setting.value is None or isinstance(setting.value, bool)
-    if is_open or setting.whole is not None or setting.text in key.names:
-        return None
-    if _is_besides(setting, key):
-        return None
-    return Fault(
-        at=setting,
-        message=f"{setting.name} {short(setting.value)} is no number of {key.counts}",
-        hint="a whole number, such as 8" if key.counts == "processes" else "a whole number",
-    )
-
-
 def _device(setting: Setting, key: Key) -> Fault | None:
     if setting.is_auto or setting.is_unread or str(setting.value) in key.names:
         return None
@@ -176,29 +161,29 @@ def _in_quotes(setting: Setting, value: str) -> Edit:
     return set_to(setting, f'"{value}"')
 
 
-def _argument(setting: Setting, key: Key) -> Fault | None:
-    value, text = setting.value, setting.text
-    if not isinstance(value, str | bool) or value in key.names or not text:
+def _truth(setting: Setting, key: Key) -> Fault | None:
+    if not setting.is_word or setting.truth is not None or setting.text.lower() in key.names:
         return None
-    near = get_close_matches(text[:60].lower(), key.names, n=1, cutoff=0.5)
-    right = near[0] if near else ", ".join(key.names[:_SHOWN])
-    if value is False:
-        right = '"no", in quotes: yaml reads a bare no as false'
-    return Fault(at=setting, message=f"{setting.name} has no {short(value)}", hint=right)
+    message = f"{setting.name} {short(setting.value)} is neither true nor false"
+    return Fault(at=setting, message=message, hint=" or ".join((on(setting), off(setting))))
 
 
 def _name(setting: Setting, key: Key) -> Fault | None:
-    text = setting.text.strip()
+    text, value, is_argument = setting.text.strip()[:60], setting.value, key.type == "argument"
     names = {each.upper(): each for each in key.names}
-    is_known = text in key.names if key.is_exact else text.upper() in names
-    if not isinstance(setting.value, str) or not text or is_known or _is_besides(setting, key):
+    is_exact = is_argument or key.is_exact
+    is_name = isinstance(value, str) or (is_argument and isinstance(value, bool))
+    is_known = text in key.names if is_exact else text.upper() in names
+    if not is_name or not text or is_known or _is_besides(setting, key):
         return None
-    near = get_close_matches(setting.text[:60].upper(), names, n=1)
+    near = [names[each] for each in get_close_matches(text.upper(), names, n=1)]
     return Fault(
         at=setting,
-        message=f"{setting.name} has no {setting.text[:60]!r}",
-        hint="" if near else ", ".join(key.names[:_SHOWN]),
-        edit=set_to(setting, names[near[0]]) if near else None,
+        message=f"{setting.name} has no {short(value)}",
+        hint='"no", in quotes: yaml reads a bare no as false'
+        if value is False
+        else ", ".join(near or key.names[:_SHOWN]),
+        edit=set_to(setting, near[0]) if near and not is_argument else None,
     )
 
 
@@ -208,10 +193,10 @@ _JUDGES: Mapping[str, Callable[[Setting, Key], Fault | None]] = MappingProxyType
         "stage": _stage,
         "samples": _samples,
         "elements": _elements,
-        "count": _count,
         "device": _device,
         "dtype": _dtype,
-        "argument": _argument,
+        "argument": _name,
         "name": _name,
+        "truth": _truth,
     }
 )

@@ -287,7 +287,7 @@ def keys_of(tool: str) -> Mapping[str, Key]:
         return known_keys(tool).keys
     defaults = trainer_fields().defaults.items()
     truths = {name: Key(type="truth") for name, value in defaults if isinstance(value, bool)}
-    return truths | trainer_fields().keys
+    return {**truths, **trainer_fields().keys}
 
 
 @cache

@@ -28,7 +28,7 @@ _BEGINS, _ENDS = (
     frozenset({"fi", "esac", "done"}),
 )
 _BETWEEN = frozenset({"then", "else", "elif", "do", "!", "time", "{", "}"})
-_SHELLS, _REMOTE = frozenset({"bash", "sh", "zsh"}), frozenset({"ssh", "pdsh"})
+SHELLS, _REMOTE = frozenset({"bash", "sh", "zsh"}), frozenset({"ssh", "pdsh"})
 
 
 @frozen
@@ -167,7 +167,7 @@ def _inside(words: list[Word]) -> Iterator[list[Word]]:
     """Yield a command, or those of the text that it gives a shell."""
     for at, (word, flag) in enumerate(pairwise(words)):
         name = PurePosixPath(word.text).name
-        is_shell = name in _SHELLS and flag.text in {"-c", "-lc"}
+        is_shell = name in SHELLS and flag.text in {"-c", "-lc"}
         given = words[at + 2 : at + 3] if is_shell else words[at + 1 :] if name in _REMOTE else ()
         script = next((each for each in given if is_shell or " " in each.text), None)
         if script is not None:

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from pathlib import PurePosixPath
 
 from planner.catalog.configs import Launcher, Program, launchers, programs, trainer_fields
-from planner.configs.commands import Command, read_commands
+from planner.configs.commands import SHELLS, Command, read_commands
 from planner.configs.found import ACCELERATE, LAUNCH, MEGATRON, TORCHTITAN, TRAINER, UNKNOWN, Found
 from planner.configs.shell import Word
 from planner.configs.tools import in_our_words, trainers_tool
@@ -172,10 +172,13 @@ def _of_package(script: str) -> str:
 
 
 def _start(words: Sequence[Word]) -> int | None:
-    """Return where the launcher stands: behind the -- of a program that hands it on, else the first."""
+    """Return where the launcher stands: behind the -- of a program that hands it on, else the first, or a script's shell."""
     places = [at for at, word in enumerate(words) if _program(word) in _PROGRAMS]
     handed = (at for at in places if at and words[at - 1].text == "--")
-    return next(handed, places[0] if places else None)
+    is_spread = any(_program(word) in STARTERS for word in words)
+    pairs = enumerate(pairwise(words)) if is_spread else ()
+    own = (at for at, (sh, script) in pairs if sh.text in SHELLS and script.text.endswith(".sh"))
+    return next(handed, places[0] if places else next(own, None))
 
 
 _PROGRAMS = frozenset({*PYTHONS, "torchrun", "accelerate", "deepspeed", *programs()})

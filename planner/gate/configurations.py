@@ -104,7 +104,7 @@ def judge_configurations(
     Raises:
         PlannerError: one cannot be read, or the model or the cluster is not known.
     """
-    found = tuple(_recognised(texts, asked.fields))
+    found = tuple(_recognised(texts, asked.fields, own))
     texts = {one_line(file): text for file, text in texts.items()}
     setup = Setup(found=found, texts=texts, model_ranks=own.model_ranks if own else None)
     asked = replace(asked, cluster=_with_nodes(setup, asked.cluster))
@@ -140,13 +140,17 @@ def judge_configurations(
     return Verdict(document=document, checks=tuple(checks), notes=notes, patch=patch(texts, edits))
 
 
-def _recognised(texts: Mapping[str, str], fields: Mapping[str, str]) -> Iterator[Found]:
-    """Yield what the files configure; an error is told where its file was said."""
+def _recognised(
+    texts: Mapping[str, str], fields: Mapping[str, str], own: OwnPlan | None
+) -> Iterator[Found]:
+    """Yield what the files configure; an error is told where its file was said, and what judges the plan it is of."""
     for file, text in texts.items():
         try:
             yield from recognise(text, one_line(file))
         except InvalidInputError as error:
             error.field = fields.get(file, error.field)
+            if own is not None:
+                error.hint = f"planner check {one_line(shlex.quote(own.folder))} judges its plan"
             raise
 
 

@@ -222,7 +222,14 @@ def _pythons(launch: Found) -> Iterator[Fault]:
     if launch.get("starter") is not None:
         told = ("MASTER_ADDR", "RANK", "WORLD_SIZE", "PET_NODE_RANK")
         is_told = launch.get(*(f"environment.{name}" for name in told))
-        if tasks > 1 and is_told is None:
+        rank = launch.whole("environment.RANK")
+        if tasks > 1 and rank is not None:
+            yield Fault(
+                at=launch.settings["environment.RANK"],
+                message=f"RANK is {rank} in each of {tasks} tasks: the script's shell sets it before srun starts them",
+                hint="srun bash -c 'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec python ...'",
+            )
+        elif tasks > 1 and is_told is None:
             yield Fault(
                 at=launch.settings["launcher"],
                 message=f"{tasks} tasks run python, and nothing tells one which rank it is: {tasks} runs of one process",

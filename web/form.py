@@ -21,6 +21,7 @@ from planner.machine.reading import AGAIN
 from planner.report.command import SECTIONS, goal_words, section_words
 from planner.report.flags import flag_words
 from planner.request.family import family_fields
+from planner.request.field_problems import SHORT_NAMES
 from planner.request.schema import Request, fields, parse_request
 from planner.request.typed import read_each, unless_wrong
 from planner.request.wire import Asked, nested
@@ -185,10 +186,16 @@ def unknown_parameters(names: Sequence[str], known: Collection[str]) -> tuple[Pr
         Problem(
             field=name[:80],
             message=f"unknown field {name[:80]!r}",
-            hint=did_you_mean(name, known) or every,
+            hint=_near(name, known) or every,
         )
         for name in names[:MOST_PROBLEMS]
     )
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    """Return which parameter was meant: by what people call it, or by its letters."""
+    short = SHORT_NAMES.get(name.lower().replace("-", "_"), "")
+    return f"did you mean {short}?" if short in known else did_you_mean(name, known)
 
 
 def _wish(text: str) -> object:

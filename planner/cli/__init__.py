@@ -15,10 +15,9 @@ import click
 
 from planner import __version__
 from planner.cli.help import MORE, WIDEST, GroupedCommands
-from planner.cli.output import EXIT_MODEL, EXIT_NOTHING_FITS, EXIT_USAGE, say_folded, terminal
+from planner.cli.output import EXIT_USAGE, exit_of, say_folded, terminal
 from planner.core.errors import (
     InvalidInputError,
-    ModelNotFoundError,
     NothingFitsError,
     PlannerError,
     problems_of,
@@ -140,9 +139,7 @@ def _fail(error: PlannerError) -> None:
         _print_error(error)
     else:
         _say_error(error)
-    if isinstance(error, NothingFitsError):
-        sys.exit(EXIT_NOTHING_FITS)
-    sys.exit(EXIT_MODEL if isinstance(error, ModelNotFoundError) else EXIT_USAGE)
+    sys.exit(exit_of(type(error)))
 
 
 def _wants_json() -> bool:

@@ -23,10 +23,10 @@ _BESIDE = {
 _USED_MOST = frozenset(
     {
         *("--batch", "--cpu", "--help", "--help-all", "--json", "--minutes", "--most", "--out"),
-        *("--output", "--target", "--verbose"),
+        *("--output", "--target", "--verbose", "hosts", "launcher"),
     }
 )
-"""Of those that are no field of a request."""
+"""Of those that are no field of a request: flags, and parameters where another command has the flag, too."""
 
 Rows = list[tuple[str, str]]
 
@@ -105,7 +105,7 @@ def write_panels(
     panels: dict[str, Rows] = {legend: [] for legend in (*legends.values(), _OUTPUT)}
     for each in params:
         name, record = each.name or "", each.get_help_record(ctx)
-        is_used_most = usual.get(name) in wanted or bool(_USED_MOST & {*each.opts})
+        is_used_most = usual.get(name) in wanted or bool(_USED_MOST & {name, *each.opts})
         is_shown = is_used_most or _ALL in ctx.meta
         if record and is_shown and isinstance(each, click.Option):
             panels[legends.get(_BESIDE.get(name, name), _OUTPUT)].append(record)

@@ -2,45 +2,66 @@
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from planner.cli.output import bold, color, say, terminal
+from planner.core.errors import UnknownNameError
 
 
 @click.command()
 @click.argument("name", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print what /v1/rules and /v1/terms answer.")
 def explain(name: tuple[str, ...], *, as_json: bool) -> None:
-    """Explain a code, a term, a strategy or an error message.
+    """Explain each code, term or strategy, or an error message.
 
     A code is that of a rule or a finding; its three letters list those that begin with them.
     Without a NAME, all of them are listed.
     """
-    from planner.explain import glossary
-    from planner.explain.glossary import code_text, entry_text, list_text
+    from planner.explain.glossary import asked_of
 
-    if several := glossary.listed(" ".join(name)):
-        known, listed, terms = several
+    answers, unknown = [], []
+    for each in asked_of(name):
+        try:
+            answers.append(_explained(each))
+        except UnknownNameError as error:
+            unknown.append(error)
+    if as_json and answers:
+        found = [answer for answer, _ in answers]
+        click.echo(json.dumps(found[0] if len(found) == 1 else found, indent=2), color=color())
+    elif answers:
+        click.echo("\n\n".join(text for _, text in answers), color=color())
+    if unknown:
+        words = "unknown code or term"
+        names = ", ".join(each.message.removeprefix(words).strip() for each in unknown)
+        raise UnknownNameError(f"{words} {names}", hint=unknown[0].hint, field=unknown[0].field)
+
+
+def _explained(name: str) -> tuple[dict[str, Any], str]:
+    """Return what is known of a name, for a program and for a terminal.
+
+    Raises:
+        UnknownNameError: nothing is.
+    """
+    from planner.explain import glossary
+
+    if several := glossary.listed(name):
+        rules, said, terms = several
         answer = {
-            "rules": [asdict(each) for each in known],
-            "messages": [asdict(each) for each in listed],
+            "rules": [asdict(each) for each in rules],
+            "messages": [asdict(each) for each in said],
             "terms": [asdict(each) for each in terms],
         }
-        text = list_text(known, listed, terms, terminal())
-    else:
-        found = glossary.explain(" ".join(name))
-        answer = asdict(found)
-        if isinstance(found, glossary.Entry):
-            text = entry_text(found, terminal())
-            said = glossary.find_message(" ".join(name))
-            if said is not None:
-                text += (
-                    f"\n\nAs a message: planner explain {said.code}, or planner doctor --error FILE"
-                )
-        else:
-            text = code_text(found, terminal())
-    click.echo(json.dumps(answer, indent=2) if as_json else text, color=color())
+        return answer, glossary.list_text(*several, terminal())
+    found = glossary.explain(name)
+    if not isinstance(found, glossary.Entry):
+        return asdict(found), glossary.code_text(found, terminal())
+    text = glossary.entry_text(found, terminal())
+    message = glossary.find_message(name)
+    if message is not None:
+        text += f"\n\nAs a message: planner explain {message.code}, or planner doctor --error FILE"
+    return asdict(found), text
 
 
 @click.command()

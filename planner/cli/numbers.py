@@ -3,9 +3,9 @@
 import math
 import os
 import re
-from io import TextIOWrapper
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -72,7 +72,7 @@ class TextFile(click.File):
         if value == "-":
             return super().convert(value, param, ctx)
         try:
-            stream = open_file(Path(value))
+            stream = _begun(cast(BufferedReader, open_file(Path(value))))
         except (OSError, ValueError) as error:
             said = getattr(error, "strerror", None) or error
             self.fail(f"'{os.fsdecode(value)}': {said}", param, ctx)
@@ -80,6 +80,16 @@ class TextFile(click.File):
         if ctx is not None:
             ctx.call_on_close(opened.close)
         return opened
+
+
+def _begun(stream: BufferedReader) -> BufferedReader:
+    """Return a file whose first bytes can be read: what cannot be read at all says so, with its name."""
+    try:
+        stream.peek(1)
+    except OSError:
+        stream.close()
+        raise
+    return stream
 
 
 class NamedPath(click.Path):

@@ -36,6 +36,7 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
 }
 """What the flag of a field has beside what follows from its type."""
 
+_TYPED = "planner.typed"
 _LONGEST_NAME = 60
 """Characters of a model's name that are shown."""
 
@@ -47,8 +48,10 @@ class JobCommand(click.Command):
     def params(self) -> list[click.Parameter]:
         """Return the arguments and flags, in the order of --help."""
         made: list[click.Parameter] = []
+        own = {name for each in self._params for name in getattr(each, "opts", ())}
         for each in self._params:
-            made += [each] if isinstance(each, click.Parameter) else each()
+            of_fields = () if isinstance(each, click.Parameter) else each()
+            made += [one for one in of_fields if not own & {*one.opts}] if of_fields else [each]
         self._params: list[Any] = made
         return made
 
@@ -59,6 +62,7 @@ class JobCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words of a command; a flag of other tools is answered with what it is here."""
         ctx.allow_extra_args = True
+        ctx.meta[_TYPED] = tuple(each.partition("=")[0] for each in args)
         try:
             left = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -83,6 +87,12 @@ class JobCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags in panels: those that are used most, or all."""
         write_panels(self, ctx, formatter)
+
+
+def typed_flag(context: click.Context, parameter: click.Parameter) -> str:
+    """Return a flag as it was typed."""
+    names = (each for each in context.meta[_TYPED] if each in parameter.opts)
+    return next(names, parameter.opts[0])
 
 
 def _meant(option: str) -> str:

@@ -9,6 +9,7 @@ from threading import Event, Thread
 
 import click
 
+from planner.core.errors import ModelNotFoundError, NothingFitsError
 from planner.report.values import NARROWEST, WIDTH, Terminal
 
 _PATIENCE_SECONDS = 2
@@ -83,3 +84,10 @@ def terminal() -> Terminal:
     """Return the terminal of this process: COLUMNS, what it says of itself, or 100 columns."""
     columns = get_terminal_size((WIDTH, 24)).columns
     return Terminal(width=max(NARROWEST, columns), bold=bold, tint=tint)
+
+
+def exit_of(error: type[BaseException]) -> int:
+    """Return the exit code of what is wrong."""
+    if issubclass(error, NothingFitsError):
+        return EXIT_NOTHING_FITS
+    return EXIT_MODEL if issubclass(error, ModelNotFoundError) else EXIT_USAGE

@@ -14,14 +14,14 @@ import click
 from click.core import ParameterSource
 
 from planner.cli.numbers import FiniteRange, NamedPath
-from planner.cli.options import JobCommand, build_request, goal_options, job_options
+from planner.cli.options import JobCommand, build_request, goal_options, job_options, typed_flag
 from planner.cli.output import EXIT_BROKEN, busy, color, say, say_kept, terminal
 from planner.core.errors import InvalidInputError
 
 _STOPPED = 130
 _OWN = {
     *("model", "most", "minutes", "out", "force", "on_cpus", "output", "as_json"),
-    *("launchers", "hosts"),
+    *("launchers", "launcher", "hosts"),
 }
 """Parameters that say nothing of the job."""
 
@@ -47,6 +47,11 @@ _OWN = {
     help="Add what was measured to that machine.json, or begin one.",
 )
 @click.option(
+    "--launcher",
+    metavar="NAME",
+    help="Start each plan as a job of its own: slurm, or ssh on --hosts.",
+)
+@click.option(
     "--hosts",
     metavar="NAMES",
     help="Of --launcher ssh: where the nodes are, such as me@node0,me@node1.",
@@ -64,7 +69,7 @@ def race(
     from planner.race.results import race_answer, race_text
     from planner.race.start import chosen_way
 
-    way: Any = chosen_way(flags["launchers"], flags["hosts"])
+    way: Any = chosen_way(flags["launcher"], flags["hosts"])
     if out is not None:
         refuse_filled(Path(out), force=force)
     with _scratch(way) as scratch:
@@ -78,6 +83,7 @@ def race(
             click.echo(json.dumps(answer, indent=2))
         else:
             click.echo(race_text(answer, terminal()), color=color())
+            say([way.trial] if way.trial and answer["winner"] is None else [])
         _keep(standings, answer, out, force=force)
     if output is not None:
         _grow(output, known, standings, is_comparable=is_comparable)
@@ -106,7 +112,7 @@ def _entrants(given: str, flags: dict[str, Any], scratch: Path) -> tuple[Any, An
     from planner.race.small import smaller
 
     if has_plans(given):
-        _check_flags(flags)
+        _check_flags(flags, given)
         launcher = flags["launchers"] or ""
         return entrants_of_folder(given, flags["most"], scratch, launcher), None
     request = build_request(given, flags)
@@ -117,18 +123,24 @@ def _entrants(given: str, flags: dict[str, Any], scratch: Path) -> tuple[Any, An
         return entrants_of_request(request, flags["most"], scratch), request
 
 
-def _check_flags(flags: dict[str, Any]) -> None:
+def _check_flags(flags: dict[str, Any], folder: str) -> None:
     """Refuse flags of a job where its plans are there already."""
-    source = click.get_current_context().get_parameter_source
+    context = click.get_current_context()
     given = [
-        f"--{name.replace('_', '-')}"
-        for name in flags
-        if name not in _OWN and source(name) is ParameterSource.COMMANDLINE
+        typed_flag(context, each)
+        for each in context.command.params
+        if each.name in flags.keys() - _OWN
+        and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
     ]
     if given:
+        from planner.catalog import records
+
+        known = records.model(folder)
+        verb = "is" if len(given) == 1 else "are"
         raise InvalidInputError(
-            f"{', '.join(given)}: of planning a model, and this is a folder of plans",
-            hint="planner race MODEL ... plans anew",
+            f"./{folder} is a folder of plans here" if known else f"{folder} is a folder of plans",
+            hint=f"{', '.join(given)} {verb} of planning a model: "
+            + (f"{known.id} names the model" if known else "planner race MODEL ... plans anew"),
             field=given[0],
         )
 

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +11,8 @@ import click
 from click.core import ParameterSource
 
 from planner.cli.numbers import TextFile
-from planner.cli.output import say_kept
+from planner.cli.output import exit_of, say_kept
+from planner.core import errors
 from planner.core.errors import InvalidInputError
 from planner.core.strict_json import parse_json
 
@@ -68,9 +69,12 @@ def print_estimates(file: Any, machine: Mapping[str, Any] | None) -> None:
     """Print the estimate of every line, on a machine where its line names no other."""
     from planner import answers
 
-    for number, payload in _json_lines(file, machine):
-        for answer in answers.answer_batch([payload], allow_paths=True):
-            click.echo(json.dumps({"line": number, **answer}))
+    lines = (
+        (number, answer)
+        for number, payload in _json_lines(file, machine)
+        for answer in answers.answer_batch([payload], allow_paths=True)
+    )
+    _print_lines(lines)
 
 
 def print_suggestions(
@@ -100,9 +104,25 @@ def print_suggestions(
         say_kept(written.kept)
         return {**suggestion, "targets": written.targets, "unwritten": written.unwritten}
 
-    for number, payload in _json_lines(file, machine):
-        for answered in answers.answer_each([payload], answer):
-            click.echo(json.dumps({"line": number, **answered}))
+    lines = (
+        (number, answered)
+        for number, payload in _json_lines(file, machine)
+        for answered in answers.answer_each([payload], answer)
+    )
+    _print_lines(lines)
+
+
+def _print_lines(lines: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
+    """Print each line's answer; exit as the first would have where none was answered."""
+    failed: list[str] = []
+    is_answered = False
+    for number, answer in lines:
+        click.echo(json.dumps({"line": number, **answer}))
+        error = answer.get("error")
+        failed += [error["type"]] if error else []
+        is_answered = is_answered or not error
+    if failed and not is_answered:
+        sys.exit(exit_of(getattr(errors, failed[0], errors.PlannerError)))
 
 
 def _folder_name(request_id: str | int | None, taken: set[str]) -> str:

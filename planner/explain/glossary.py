@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from inspect import cleandoc
+from operator import or_
 
 from planner.advice.rules import RULES
 from planner.advice.rules.base import Rule
@@ -27,6 +28,7 @@ from planner.search.limits.base import Limit
 __all__ = [
     "Code",
     "Entry",
+    "asked_of",
     "codes",
     "entries",
     "explain",
@@ -41,6 +43,7 @@ __all__ = [
 _LONGEST_NAME = 60
 _LONGEST_MESSAGE = 10_000
 _LETTERS = 3
+_SEVERAL = 2
 _CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
 """As it stands in a line that a command printed."""
 _HEADING = re.compile(r"([A-Z]\w+(?: out)?): ")
@@ -141,6 +144,22 @@ def find_term(name: str) -> Entry:
     if entry is None:
         raise _unknown("term", name, _spellings())
     return entry
+
+
+def asked_of(words: Sequence[str]) -> tuple[str, ...]:
+    """Return what words of a command ask about: each by itself where they are names, else all as one message."""
+    together = " ".join(words)
+    known = {code.code for code in (*codes(), *messages())}
+    are_known = [
+        each.upper() in known or bool(_entry(each) or listed(each))
+        for each in map(str.strip, words)
+    ]
+    are_codes = [_CODE.fullmatch(each.strip().upper()) is not None for each in words]
+    if len(words) < _SEVERAL or _entry(together):
+        return (together,)
+    are_names = all(map(or_, are_known, are_codes))
+    is_none = not any(are_codes) and any(are_known) and find_message(together) is None
+    return tuple(words) if are_names or is_none else (together,)
 
 
 def explain(name: str) -> Code | Entry:

@@ -8,7 +8,7 @@ from planner.answers.envelope import SCHEMA_VERSION
 from planner.core.errors import InvalidInputError
 from planner.core.units import format_bytes, format_pace, format_percent, format_seconds
 from planner.race.entrants import Entrant
-from planner.race.rounds import BEHIND, KNOWN, OPEN, Standing
+from planner.race.rounds import BEHIND, FAILED, KNOWN, OPEN, Standing
 from planner.report.values import Heading, ReportRow, ReportTable, Terminal, table_text
 
 _HEADINGS = (
@@ -135,34 +135,45 @@ def _sentence(answer: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> 
     """Say who won, and whether that is certain."""
     early = "Stopped early: " if answer["is_stopped"] else ""
     if answer["winner"] is None:
-        return f"{early}No plan took a step"
+        why = _why_all(plans)
+        return f"{early}No plan took a step{f', for one reason: {why}' if why else ''}"
     best, *others = [each for each in plans if each["step"]]
     said = f"{early}{best['name']} is the fastest"
     if not others:
         return said
     pace = format_pace(best["step"]["seconds"], others[0]["step"]["seconds"])
+    top = best["step"]["high"]
+    near = [each for each in others if each["state"] != BEHIND]
+    unsure = [each["name"] for each in near if top is None or each["step"]["low"] <= top]
+    if others[0]["name"] in unsure:
+        names = f"{', '.join((best['name'], *unsure[:-1]))} and {unsure[-1]}"
+        return f"{early}{names} are too close to tell; {best['name']} had the least median step"
     said += (
         f", {pace} than {others[0]['name']}"
         if " as " not in pace
         else f", {others[0]['name']} {pace}"
     )
-    top = best["step"]["high"]
-    near = [each for each in others if each["state"] != BEHIND]
-    unsure = [each["name"] for each in near if top is None or each["step"]["low"] <= top]
     return f"{said}; not told from {' and '.join(unsure)}" if unsure else said
+
+
+def _why_all(plans: Sequence[Mapping[str, Any]]) -> str:
+    """Return why all plans failed; "" where one did not, or each for a reason of its own."""
+    whys = {each["why"] if each["state"] == FAILED else "" for each in plans}
+    return whys.pop() if len(whys) == 1 < len(plans) else ""
 
 
 def _cells(plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     step, memory = plan["step"], plan["reserved_bytes"] or plan["peak_bytes"]
     planned = plan["planned_reserved_bytes" if plan["reserved_bytes"] else "planned_peak_bytes"]
     best = min((each["step"]["seconds"] for each in plans if each["step"]), default=0.0)
+    result = FAILED if _why_all(plans) else _result(plan, best)
     return (
         plan["name"],
         format_seconds(plan["planned_step_seconds"]),
         format_seconds(step["seconds"]) if step else "",
         format_bytes(planned),
         format_bytes(memory) if memory else "",
-        _result(plan, best),
+        result,
     )
 
 

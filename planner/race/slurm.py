@@ -39,6 +39,9 @@ class Slurm:
 
     on_cpus: bool = False
     launcher: str = "slurm"
+    trial: str = (
+        "sinfo shows whether Slurm answers here; SBATCH_PARTITION and SBATCH_ACCOUNT are read"
+    )
 
     @contextmanager
     def start(self, run: Run) -> Iterator["Job"]:

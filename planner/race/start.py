@@ -167,6 +167,14 @@ def check_time(entrants: Sequence[Entrant], budget_seconds: float) -> None:
             hint=f"--minutes {_expected(entrants) / 60 + 1:.0f} is enough for all",
             field="--minutes",
         )
+    share, first = budget_seconds / len(entrants), min(_seconds(each, 2) for each in entrants)
+    if first > share:
+        raise InvalidInputError(
+            f"{len(entrants)} plans share {format_duration(budget_seconds)}, {format_duration(share)} each:"
+            f" the fastest needs {format_duration(first)} to its second step",
+            hint=f"--minutes {_expected(entrants) / 60 + 1:.0f} is enough for all; --most runs fewer",
+            field="--minutes",
+        )
 
 
 def worth(entrants: Sequence[Entrant], budget_seconds: float) -> str:

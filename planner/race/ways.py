@@ -68,6 +68,10 @@ class Way(Protocol):
     def launcher(self) -> str:
         """Return whose launch files start them, "" for those of the target itself."""
 
+    @property
+    def trial(self) -> str:
+        """Return what to try where nothing could be started, "" for nothing beside what was printed."""
+
     def start(self, run: Run) -> AbstractContextManager[Running]:
         """Start a run; when the block is left, nothing of it is."""
 
@@ -78,6 +82,7 @@ class Here:
 
     on_cpus: bool = False
     launcher: str = ""
+    trial: str = ""
 
     def start(self, run: Run) -> AbstractContextManager[Running]:
         """Start a run; see `started`."""
@@ -93,6 +98,11 @@ class Ssh:
     """One for each node."""
     on_cpus: bool = False
     launcher: str = "ssh"
+
+    @property
+    def trial(self) -> str:
+        """Return what to try where nothing could be started."""
+        return f"ssh -o BatchMode=yes {self.hosts[0]} true has to work for each host: no password, a known key"
 
     @contextmanager
     def start(self, run: Run) -> Iterator[Running]:

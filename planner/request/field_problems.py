@@ -17,7 +17,7 @@ from planner.request.amounts import AMOUNTS
 Sections = Mapping[str, type[BaseModel]]
 """The schema of each object of a request, by its key; of the request itself under ""."""
 
-_SHORT_NAMES: Mapping[str, str] = {
+SHORT_NAMES: Mapping[str, str] = {
     **{dimension.short_name: dimension.field for dimension in DIMENSIONS},
     "gpus": "gpus_per_node",
     "seq_len": "sequence_length",
@@ -172,7 +172,7 @@ def _nearest_field(name: str, parent: str, sections: Sections) -> str:
     """Return a hint with the field that was meant: of this section, of another, or by its short name."""
     known = sections.get(parent, sections[""]).model_fields
     lower = name.lower().replace("-", "_")
-    meant = _SHORT_NAMES.get(lower, lower)
+    meant = SHORT_NAMES.get(lower, lower)
     if meant in known:
         return f"did you mean {meant}?"
     for section in ("cluster", "recipe", "strategy"):

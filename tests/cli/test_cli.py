@@ -211,6 +211,37 @@ def test_out_writes_the_bundle_once(tmp_path: Path) -> None:
     assert (tmp_path / "plan/launchers/slurm.sh").is_file()
 
 
+@pytest.mark.parametrize(
+    ("words", "exit_code", "said", "unknown"),
+    [
+        (["SHP006", "EFF002"], 0, ["SHP006 ", "EFF002 "], []),
+        (["ddp", "fsdp"], 0, ["(DDP)", "(FSDP"], []),
+        (["ONE002", "ZZZ999"], 2, ["ONE002 "], ["ZZZ999"]),
+        (["ddp", "fsdpp", "zero9x"], 2, ["(DDP)"], ["fsdpp", "zero9x"]),
+        (["torch.OutOfMemoryError:", "CUDA", "out", "of", "memory"], 0, ["ERR005"], []),
+    ],
+)
+def test_each_name_is_explained_and_a_message_is_one(
+    words: list[str], exit_code: int, said: list[str], unknown: list[str]
+) -> None:
+    result = run("explain", *words)
+    assert (exit_code == 0) == (result.exception is None)
+    assert [each for each in said if each not in result.stdout] == []
+    assert [each for each in unknown if each not in str(result.exception)] == []
+
+
+def test_a_batch_without_an_answer_exits_as_its_line() -> None:
+    bad, good = (json.dumps({"model": name}) for name in ("no/such", "gpt2"))
+    assert run("suggest", "--batch", "-", stdin=bad).exit_code == 5
+    assert run("suggest", "--batch", "-", stdin="{").exit_code == 2
+    assert run("estimate", "--batch", "-", stdin=f"{bad}\n{good}").exit_code == 0
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    result = run("topology", "/proc/self/mem")
+    assert (result.exit_code, "/proc/self/mem" in result.stderr) == (2, True)
+
+
 def test_rules_gpus_and_models_are_listed() -> None:
     assert "ONE002" in run("explain").stdout
     assert "Why:" in run("explain", "one002").stdout

@@ -116,7 +116,7 @@ def test_told_to_end_it_exits_130_with_the_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "field"),
     [
-        (["--cpu", "--gpus", "4"], "--gpus-per-node"),
+        (["--cpu", "--gpus", "4"], "--gpus"),
         (["--cpu", "-o", "nowhere/machine.json"], "--output"),
     ],
 )
@@ -157,6 +157,33 @@ def test_a_budget_that_no_plan_can_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="7 steps") as caught:
         check_time([replace(one, planned=replace(one.planned, step_seconds=long))], 120.0)
     assert caught.value.hint.startswith("--minutes 9 ")
+
+
+def test_plans_whose_shares_are_too_short_are_refused_at_once(tmp_path: Path) -> None:
+    one = entrant(tmp_path / "a", "exit 1")
+    long = replace(one.planned.step_seconds, likely=9.7)
+    one = replace(one, planned=replace(one.planned, step_seconds=long))
+    with pytest.raises(InvalidInputError) as caught:
+        check_time([one] * 4, 90.0)
+    assert caught.value.field == "--minutes"
+    enough = 60.0 * float(caught.value.hint.split()[1])
+    check_time([one] * 4, enough)
+    check_time([one], 120.0)
+
+
+def test_a_folder_of_a_models_name_is_told_from_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans(tmp_path / "gpt2")
+    monkeypatch.chdir(tmp_path)
+    error = race("gpt2", "--nodes=2").exception
+    assert isinstance(error, InvalidInputError)
+    assert (error.field, "openai-community/gpt2" in error.hint) == ("--nodes", True)
+
+
+def test_the_flags_of_jobs_are_among_those_used_most() -> None:
+    shown = race("--help").stdout
+    assert ("--launcher" in shown, "--hosts NAMES" in shown) == (True, True)
 
 
 def test_a_start_counts_in_what_a_plan_needs(tmp_path: Path) -> None:

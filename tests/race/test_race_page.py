@@ -8,8 +8,8 @@ from raced import entrant
 from test_docs import ROOT, check_block, update
 
 from planner.calibrate.logs.reading import read_log_bytes
-from planner.race.results import race_answer, race_text
-from planner.race.rounds import BEHIND, FAILED, KNOWN, Standing
+from planner.race.results import race_answer, race_table, race_text
+from planner.race.rounds import BEHIND, FAILED, KNOWN, OPEN, Standing
 from planner.report.values import Terminal
 
 __all__ = ["update"]
@@ -24,6 +24,19 @@ def standing(folder: Path, planned: float, measured: float, state: str, why: str
     log = log_samples.script_records(measured or 1.0, 7.38, reserved_gib=8.1)
     readings = [read_log_bytes("run.log", log.encode())] if measured else []
     return Standing(entrant=one, seconds=seconds, readings=readings, state=state, why=why)
+
+
+def test_plans_that_overlap_are_said_to_be_too_close(tmp_path: Path) -> None:
+    near = [standing(tmp_path / name, 0.1, 0.1, OPEN) for name in ("a", "b")]
+    title = race_table(race_answer(near, is_stopped=False, is_comparable=True)).title
+    assert ("too close to tell" in title, "is the fastest" in title) == (True, False)
+
+
+def test_one_reason_of_all_plans_stands_once(tmp_path: Path) -> None:
+    why = "no controller answers"
+    failed = [standing(tmp_path / name, 0.1, 0.0, FAILED, why) for name in ("a", "b", "c")]
+    text = race_text(race_answer(failed, is_stopped=False, is_comparable=True), Terminal(width=100))
+    assert (text.count(why), text.count(FAILED)) == (1, 3)
 
 
 def test_the_screen_is_what_is_printed(tmp_path: Path, *, update: bool) -> None:

@@ -447,6 +447,8 @@ def test_unknown_parameters_are_all_named_with_the_nearest(client: TestClient) -
     text = Page(client.get("/plan", params={"modle": "gpt2", "gpsu": "4", "zzzzz": "1"}).text).text
     for says in ("Unknown field 'modle'", "did you mean model", "Unknown field 'zzzzz'"):
         assert says in text
+    short = Page(client.get("/plan", params={"model": "gpt2", "gpus": "4"}).text).text
+    assert "did you mean gpus_per_node?" in short
     assert "without" not in text.partition("Unknown field")[2].partition("What to train")[0]
 
 

@@ -19,7 +19,6 @@ class Key:
         "section",
         "name",
         "argument",
-        "device",
         "dtype",
         "stage",
         "samples",

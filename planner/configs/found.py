@@ -1,6 +1,5 @@
 """Settings as they were read: each with the key, the value and the line it was typed with."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
@@ -46,13 +45,12 @@ class Setting:
     @property
     def is_unread(self) -> bool:
         """Return whether only the run knows what it holds."""
-        is_open = isinstance(self.value, str) and _PLACE.fullmatch(self.value) is not None
-        return self.value is UNKNOWN or is_open
+        return self.value is UNKNOWN
 
     @property
     def is_word(self) -> bool:
         """Return whether it is a text that says something: no number, nothing, auto, or what is yet to be filled in."""
-        is_text = isinstance(self.value, str) and not self.is_unread and self.number is None
+        is_text = isinstance(self.value, str) and self.number is None
         return is_text and not self.text.isupper() and self.text.strip().lower() not in _NOTHING
 
     @property
@@ -91,8 +89,6 @@ class Setting:
 
 
 _LARGEST = 1e15
-_PLACE = re.compile(r"(?s).*[${<].*|\?+")
-"""A variable of a shell or a template, or the place of a value."""
 _NOTHING = frozenset({"", "auto", "none", "null", "nil", "~"})
 _TRUTHS = {"true": True, "yes": True, "1": True, "on": True} | dict.fromkeys(
     ("false", "no", "0", "off"), False

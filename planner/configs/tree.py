@@ -23,8 +23,8 @@ DEEPEST = 30
 """Sections within each other; configurations have five."""
 _JSON_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+|\n')
 _SECTIONS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
-_PLACEHOLDER = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{\{[^{}]*\}\}")
-"""${NAME}, $NAME and {{ name }}, which another program fills in before the tool reads the file."""
+_PLACEHOLDER = re.compile(r"\$\{[^{}]*\}|\$[A-Za-z_]\w*|\{\{[^{}]*\}\}|<[^<>]*>|\?{3}")
+"""${NAME}, $NAME, {{ name }}, <name> and ???, which another program fills in before the tool reads the file."""
 _TOML_HEADER = re.compile(r"\s*\[\[?([^\]]+)\]")
 _TOML_KEY = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=")
 

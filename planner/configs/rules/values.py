@@ -27,15 +27,11 @@ def wrong_values(rule: TabledRule, setup: Setup) -> Iterator[Fault]:
             own = tools_record(found.tool).keys if found.tool else {}
             for name, key in {**keys_of(tool), **own}.items():
                 setting = found.get(name)
-                if (
-                    key.type in types
-                    and setting is not None
-                    and setting.key == name
-                    and not _is_unread(found, key)
-                ):
-                    fault = _JUDGES[key.type](setting, key)
-                    if fault is not None:
-                        yield fault
+                if setting is None or setting.key != name or key.type not in types:
+                    continue
+                fault = None if _is_unread(found, key) else _JUDGES[key.type](setting, key)
+                if fault is not None:
+                    yield fault
 
 
 def _is_unread(found: Found, key: Key) -> bool:
@@ -133,18 +129,6 @@ def _absurd(setting: Setting, hint: str) -> Fault:
     return Fault(at=setting, message=f"{setting.name} cannot be {said}", hint=hint)
 
 
-def _device(setting: Setting, key: Key) -> Fault | None:
-    if setting.is_auto or setting.is_unread or str(setting.value) in key.names:
-        return None
-    lower = setting.text.lower()
-    return Fault(
-        at=setting,
-        message=f"{short(setting.value)} is no device of {setting.key.split('.')[-2]}",
-        hint="cpu, nvme, or none to keep it on the GPU",
-        edit=_in_quotes(setting, lower) if lower in key.names else None,
-    )
-
-
 def _dtype(setting: Setting, key: Key) -> Fault | None:
     if not setting.text or setting.text.lower() in key.names:
         return None
@@ -153,12 +137,12 @@ def _dtype(setting: Setting, key: Key) -> Fault | None:
         at=setting,
         message=f"{setting.name} {short(setting.value)} is none of {', '.join(key.names)}",
         hint=right or "leave it out: it follows the precision of the run",
-        edit=_in_quotes(setting, right) if right else removed(setting),
+        edit=_written(setting, right) if right else removed(setting),
     )
 
 
-def _in_quotes(setting: Setting, value: str) -> Edit:
-    return set_to(setting, f'"{value}"')
+def _written(setting: Setting, value: str) -> Edit:
+    return set_to(setting, f'"{value}"' if setting.file.endswith(".json") else value)
 
 
 def _truth(setting: Setting, key: Key) -> Fault | None:
@@ -176,14 +160,14 @@ def _name(setting: Setting, key: Key) -> Fault | None:
     is_known = text in key.names if is_exact else text.upper() in names
     if not is_name or not text or is_known or _is_besides(setting, key):
         return None
-    near = [names[each] for each in get_close_matches(text.upper(), names, n=1)]
+    near = [names[each] for each in get_close_matches(text.upper(), names, n=1, cutoff=0.7)]
     return Fault(
         at=setting,
         message=f"{setting.name} has no {short(value)}",
         hint='"no", in quotes: yaml reads a bare no as false'
         if value is False
         else ", ".join(near or key.names[:_SHOWN]),
-        edit=set_to(setting, near[0]) if near and not is_argument else None,
+        edit=_written(setting, near[0]) if near and not is_argument else None,
     )
 
 
@@ -193,7 +177,6 @@ _JUDGES: Mapping[str, Callable[[Setting, Key], Fault | None]] = MappingProxyType
         "stage": _stage,
         "samples": _samples,
         "elements": _elements,
-        "device": _device,
         "dtype": _dtype,
         "argument": _name,
         "name": _name,

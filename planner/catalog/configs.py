@@ -19,6 +19,7 @@ class Key:
         "section",
         "name",
         "argument",
+        "device",
         "dtype",
         "stage",
         "samples",

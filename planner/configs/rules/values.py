@@ -155,10 +155,10 @@ def _truth(setting: Setting, key: Key) -> Fault | None:
 def _name(setting: Setting, key: Key) -> Fault | None:
     text, value, is_argument = setting.text.strip()[:60], setting.value, key.type == "argument"
     names = {each.upper(): each for each in key.names}
-    is_exact = is_argument or key.is_exact
-    is_name = isinstance(value, str) or (is_argument and isinstance(value, bool))
+    is_exact, is_any = is_argument or key.is_exact, key.type == "device"
+    is_name = is_any or isinstance(value, str) or (is_argument and isinstance(value, bool))
     is_known = text in key.names if is_exact else text.upper() in names
-    if not is_name or not text or is_known or _is_besides(setting, key):
+    if not is_name or not (text or is_any) or is_known or _is_besides(setting, key):
         return None
     near = [names[each] for each in get_close_matches(text.upper(), names, n=1, cutoff=0.7)]
     return Fault(
@@ -177,6 +177,7 @@ _JUDGES: Mapping[str, Callable[[Setting, Key], Fault | None]] = MappingProxyType
         "stage": _stage,
         "samples": _samples,
         "elements": _elements,
+        "device": _name,
         "dtype": _dtype,
         "argument": _name,
         "name": _name,

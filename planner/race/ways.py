@@ -14,6 +14,8 @@ from planner.verify.run import with_own_tools
 
 _KILLING_SECONDS = 30.0
 """That a host may take to be reached and to end a run."""
+_SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+"""The user's own, which asks nobody."""
 _KILL = """for _ in $(seq 20); do
   found="$(grep -ls "$1" /proc/[0-9]*/cmdline | cut -d/ -f3)"
   [[ -n "$found" ]] || exit 0
@@ -120,10 +122,9 @@ def _kill_on(hosts: Sequence[str], name: str) -> None:
     """End a run on its hosts, all at once."""
     # Its own command line has the pattern, which does not match itself.
     command = shlex.join(["bash", "-c", _KILL, "kill", f"[{name[0]}]{name[1:]}"])
-    options = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
     killing = [
         subprocess.Popen(
-            ["ssh", *options, "--", host, command],  # noqa: S607 # the user's own
+            [*_SSH, "--", host, command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -99,8 +99,8 @@ class StageMemory(TypedDict):
     reserved_bytes: int
 
 
-class MemoryAnswer(TypedDict):
-    """The memory of the busiest rank: `low_bytes` and `high_bytes` surround `reserved_bytes`, the others `peak_bytes`."""
+class HeldMemory(TypedDict):
+    """What a GPU holds: `low_bytes` and `high_bytes` surround `reserved_bytes`, the others `peak_bytes`."""
 
     peak_bytes: int
     reserved_bytes: int
@@ -108,6 +108,11 @@ class MemoryAnswer(TypedDict):
     high_bytes: int
     peak_low_bytes: int
     peak_high_bytes: int
+
+
+class MemoryAnswer(HeldMemory):
+    """The memory of the busiest rank."""
+
     usable_bytes: int
     phase: str
     stages: list[StageMemory]
@@ -271,16 +276,10 @@ class WhyAnswer(TypedDict):
     comparison: str
 
 
-class PhaseMemory(TypedDict):
-    """What a GPU holds in a phase of GRPO: `low_bytes` and `high_bytes` surround `reserved_bytes`, the others `peak_bytes`."""
+class PhaseMemory(HeldMemory):
+    """What a GPU holds in a phase of GRPO."""
 
     gpus: int
-    peak_bytes: int
-    reserved_bytes: int
-    low_bytes: int
-    high_bytes: int
-    peak_low_bytes: int
-    peak_high_bytes: int
 
 
 class WholeStepMemory(TypedDict):

@@ -13,10 +13,16 @@ OPEN = 0.9
 """Odds of a predicted lead, below which it is run."""
 FEWEST = 6
 """Steps from which the least and the largest enclose the median with odds of 19 in 20."""
+MOST_STARTS = 3
+"""Of a plan, where one start does not tell it from another."""
+STARTS_APART = 0.046
+"""Standard deviation of the median step between starts of the same files on a machine's cores, as a share of it: the
+median of the layouts of data/measurements/cpu_proof.toml, each of five starts. GPUs' starts are taken as alike."""
 _MISSED = 0.05
 _FAR = 1.5
 """Times the best's upper bound: who takes longer in both of two steps is left behind before there are six."""
 _LIKELY = NormalDist().inv_cdf(0.9)
+_ONE_SIDED = NormalDist().inv_cdf(1 - _MISSED)
 
 
 @frozen
@@ -30,7 +36,11 @@ class Interval:
     @property
     def is_known(self) -> bool:
         """Return whether the median is known to 2 %."""
-        return max(self.high - self.median, self.median - self.low) <= KNOWN * self.median
+        return self.is_within(KNOWN)
+
+    def is_within(self, share: float) -> bool:
+        """Return whether the median is known to a share of it."""
+        return max(self.high - self.median, self.median - self.low) <= share * self.median
 
 
 def interval(seconds: Sequence[float]) -> Interval:
@@ -46,6 +56,23 @@ def interval(seconds: Sequence[float]) -> Interval:
     if outer == 0:
         return Interval(low=0.0, median=median(ordered), high=math.inf)
     return Interval(low=ordered[outer - 1], median=median(ordered), high=ordered[-outer])
+
+
+def interval_of_starts(starts: Sequence[Sequence[float]]) -> Interval:
+    """Return the median step of one start, see `interval`; of several the median of theirs, between the least and the most."""
+    if len(starts) == 1:
+        return interval(starts[0])
+    found = [median(each) for each in starts]
+    return Interval(low=min(found), median=median(found), high=max(found))
+
+
+def is_within_starts(seconds: float, best: float, starts: int, *, on_cpus: bool) -> bool:
+    """Return whether a median may be 2 % less than the best's once both are known from many starts.
+
+    Two means of n starts each differ by less than 1.64 x sqrt(2 / n) standard deviations 19 times in 20, one-sided.
+    """
+    apart = _ONE_SIDED * math.sqrt(2 / starts) * STARTS_APART if on_cpus else 0.0
+    return seconds * (1 + KNOWN) < best * (1 + apart)
 
 
 def is_behind(seconds: Sequence[float], best_high: float) -> bool:

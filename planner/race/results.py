@@ -57,6 +57,7 @@ def _plan(standing: Standing) -> dict[str, Any]:
         "state": standing.state,
         "why": standing.why,
         "steps": len(standing.seconds),
+        "starts": len(standing.starts),
         "step": {
             "seconds": step.median,
             "low": step.low,
@@ -183,13 +184,16 @@ def _result(plan: Mapping[str, Any], best: float) -> str:
         return plan["why"] if plan["state"] == OPEN else f"{plan['state']}: {plan['why']}"
     if step is None:
         return "not run"
-    said = f"{plan['steps']} steps"
-    if plan["state"] == OPEN:
+    is_again = bool(plan["starts"] > 1)
+    said = f"{plan['steps']} steps" + f" in {plan['starts']} starts" * is_again
+    if plan["state"] == OPEN and not is_again:
         return f"{said}: not known to 2 %"
     if step["seconds"] > best:
         said = f"{format_percent(step['seconds'] / best - 1)} slower, {said}"
     if not step["high"]:
         return said
+    if is_again:
+        return f"{said}, {format_percent(step['high'] / step['low'] - 1)} apart"
     width = max(step["high"] - step["seconds"], step["seconds"] - step["low"]) / step["seconds"]
     return f"{said}, within {100 * width:.1f} %"
 

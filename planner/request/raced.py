@@ -15,7 +15,7 @@ _LONGEST_NAME, _LONGEST_REASON = 200, 2000
 
 
 class RacedStep(WireModel):
-    """The median step of a plan, and where it lies with odds of 19 in 20."""
+    """The median step of a plan, and where it lies with odds of 19 in 20; of several starts the least and the largest."""
 
     seconds: float = Field(gt=0, le=_LONGEST_SECONDS)
     low: float = Field(ge=0, le=_LONGEST_SECONDS)
@@ -31,6 +31,7 @@ class RacedPlan(WireModel):
     state: Literal["known", "slower", "open", "failed", "not installed"]
     why: str = Field(default="", max_length=_LONGEST_REASON)
     steps: int = Field(ge=0, le=10**9)
+    starts: int = Field(default=1, ge=0, le=100)
     step: RacedStep | None = None
     peak_bytes: float | None = Field(default=None, gt=0, le=_MOST_BYTES)
     reserved_bytes: float | None = Field(default=None, gt=0, le=_MOST_BYTES)

@@ -3,7 +3,7 @@
 import json
 import platform
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -29,10 +29,11 @@ _HEAD = """\
 _HEAD_OF_RACES = """\
 # Layouts of `make proof` on one node of two ranks, whose loopback `tc` limits to the wire's rate each way (htb and tbf):
 # `python -m proof.race`. A race is of the plans whose order is in doubt, by the machine file of the wire; a run is of one
-# layout until its median step is known to 2 %, or for half a minute. Seconds are whole, with the starts; `step_s` is the median.
+# layout until its median step is known to 2 %, or for 15 seconds, and those within 10 % of the fastest have three turns.
+# Seconds are whole, with the starts; `step_s` is the median.
 """
 _RACE_COLUMNS = ("wire", "model", "raced", "winner", "race_s")
-_RUN_COLUMNS = ("wire", "model", "layout", "run_s", "steps", "step_s")
+_RUN_COLUMNS = ("wire", "model", "layout", "turn", "run_s", "steps", "step_s")
 _COLUMNS = ("wire", "model", "layout", "repetitions", "step_s", "low_s", "high_s")
 
 
@@ -76,16 +77,14 @@ def write_races(file: Path) -> None:
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     races, runs = [], []
     for line in sorted(lines, key=_place):
-        place, timed = (
-            [line["wire"], line["model"]],
-            [each for each in line["plans"] if each["step"]],
-        )
-        best = min(timed, key=lambda each: each["step"][1])
+        place, took = [line["wire"], line["model"]], round(line["seconds"], 1)
+        timed = [each for each in line["plans"] if each["step"]]
         if line["job"] == RACE:
-            races.append([*place, len(line["plans"]), best["layout"], round(line["seconds"], 1)])
-        else:
-            took = [round(line["seconds"], 1), best["steps"], round(best["step"][1], 4)]
-            runs.append([*place, best["layout"], *took])
+            best = min(timed, key=lambda each: each["step"][1])
+            races.append([*place, len(line["plans"]), best["layout"], took])
+        for each in timed if line["job"] != RACE else ():
+            found = [each["layout"], line["turn"], took, each["steps"], round(each["step"][1], 4)]
+            runs.append([*place, *found])
     text = f"{_HEAD_OF_RACES}source = {json.dumps(_source())}\n"
     for name, columns, rows in (("race", _RACE_COLUMNS, races), ("run", _RUN_COLUMNS, runs)):
         text += f"{name}_columns = {json.dumps(list(columns))}\n{name}_rows = [\n"
@@ -93,15 +92,26 @@ def write_races(file: Path) -> None:
     RACES.write_text(text)
 
 
-def _place(line: Mapping[str, Any]) -> int:
-    """Return where a line stands among all layouts: a race before the runs of its model."""
+def steps_of_layouts(lines: Iterable[Mapping[str, Any]]) -> Mapping[str, float]:
+    """Return the median step of each layout that took one, of the turns that it had."""
+    found: dict[str, list[float]] = {}
+    for line in lines:
+        for each in line["plans"] if line["job"] != RACE else ():
+            if each["step"]:
+                found.setdefault(each["layout"], []).append(each["step"][1])
+    return {name: median(turns) for name, turns in found.items()}
+
+
+def _place(line: Mapping[str, Any]) -> tuple[int, int]:
+    """Return where a line stands among all layouts, and its turn: a race before the runs of its model."""
     places = [(run.wire.name, run.subject.name, run.layout) for run in RUNS]
     wanted = (line["wire"], line["model"])
-    return next(
+    number = next(
         number
         for number, place in enumerate(places)
         if place[:2] == wanted and line["job"] in {RACE, place[2]}
     )
+    return number, line["turn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +124,9 @@ class Raced:
     winner: str
     seconds: float
     steps: Mapping[str, float]
-    """By layout, of the runs."""
+    """By layout, the median of its turns."""
     seconds_of_all: float
+    """Of one turn of each."""
 
     @property
     def fastest(self) -> str:
@@ -132,9 +143,13 @@ def raced() -> Iterator[Raced]:
     """Yield the races that were measured."""
     found = tomllib.loads(RACES.read_text()) if RACES.exists() else {}
     for wire, model, number, winner, seconds in found.get("race_rows", ()):
-        runs = [row for row in found["run_rows"] if row[:2] == [wire, model]]
-        steps = {row[2]: row[5] for row in runs}
-        yield Raced(wire, model, number, winner, seconds, steps, sum(row[3] for row in runs))
+        runs = [row[2:] for row in found["run_rows"] if row[:2] == [wire, model]]
+        steps = {
+            name: median(row[-1] for row in runs if row[0] == name)
+            for name in dict.fromkeys(row[0] for row in runs)
+        }
+        once = sum(row[2] for row in runs if row[1] == 1)
+        yield Raced(wire, model, number, winner, seconds, steps, once)
 
 
 def _figures(seconds: list[float]) -> list[float]:

@@ -23,13 +23,25 @@ def standing(folder: Path, planned: float, measured: float, state: str, why: str
     seconds = [measured * (1 + each) for each in STEPS] if measured else []
     log = log_samples.script_records(measured or 1.0, 7.38, reserved_gib=8.1)
     readings = [read_log_bytes("run.log", log.encode())] if measured else []
-    return Standing(entrant=one, seconds=seconds, readings=readings, state=state, why=why)
+    return Standing(
+        entrant=one, starts=[seconds] * bool(seconds), readings=readings, state=state, why=why
+    )
 
 
 def test_plans_that_overlap_are_said_to_be_too_close(tmp_path: Path) -> None:
     near = [standing(tmp_path / name, 0.1, 0.1, OPEN) for name in ("a", "b")]
     title = race_table(race_answer(near, is_stopped=False, is_comparable=True)).title
     assert ("too close to tell" in title, "is the fastest" in title) == (True, False)
+
+
+def test_starts_of_a_plan_that_differ_are_said(tmp_path: Path) -> None:
+    """Each start is known to 2 %, and tells 4 % more or less than the next one."""
+    one, other = (standing(tmp_path / name, 0.1, 0.1, KNOWN) for name in ("a", "b"))
+    one.starts.append([1.04 * each for each in one.starts[0]])
+    other.starts.append([1.01 * each for each in other.starts[0]])
+    table = race_table(race_answer([one, other], is_stopped=False, is_comparable=True))
+    assert table.title == "b and a are too close to tell; b had the least median step"
+    assert table.rows[1].cells[-1] == "1.49 % slower, 20 steps in 2 starts, 4 % apart"
 
 
 def test_one_reason_of_all_plans_stands_once(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import pytest
 from raced import OOM, entrant, steps
 
 from planner.core.units import GIB
-from planner.race.odds import FEWEST
+from planner.race.odds import FEWEST, MOST_STARTS
 from planner.race.process import started
 from planner.race.rounds import BEHIND, FAILED, KNOWN, MISSING, OPEN, Race, Standing, run_all
+from planner.race.ways import Here
 
 RACE = Race(budget_seconds=20.0, patience_seconds=0.3)
 
@@ -77,15 +78,48 @@ def test_who_cannot_be_2_percent_faster_is_ended_though_not_known(tmp_path: Path
 
 
 def test_steps_of_all_rounds_count_together(tmp_path: Path) -> None:
-    """Seven noisy steps a run are too few: the better half is run again."""
+    """Seven noisy steps a run are too few: the better half is run again, and again."""
     plans = [
         entrant(tmp_path / "a", steps(0.1, number=8, jitter=0.03)),
         entrant(tmp_path / "b", steps(0.101, number=8, jitter=0.03)),
     ]
     found = by_name(run_all(plans, RACE)[0])
-    assert len(found["a"].seconds) == 14
+    assert [len(each) for each in found["a"].starts] == [7, 7, 7]
     assert len(found["b"].seconds) == 7
     assert found["b"].state == OPEN
+
+
+def starts_at(*seconds: float) -> str:
+    """Return a script whose starts take different times a step, one after the other."""
+    cases = "".join(f"{place}) {steps(each)};;\n" for place, each in enumerate(seconds))
+    return f"touch starts; n=$(wc -l < starts); echo >> starts\ncase $n in\n{cases}esac\n"
+
+
+def test_on_cores_the_order_of_close_plans_is_of_several_starts(tmp_path: Path) -> None:
+    """The first start of the faster one was the odd one; what is far behind is not started again."""
+    plans = [
+        entrant(tmp_path / "odd", starts_at(0.105, 0.099, 0.1)),
+        entrant(tmp_path / "even", starts_at(0.103, 0.103, 0.103)),
+        entrant(tmp_path / "far", starts_at(0.12)),
+    ]
+    found = by_name(run_all(plans, replace(RACE, way=Here(on_cpus=True)))[0])
+    assert {name: len(each.starts) for name, each in found.items()} == {
+        "odd": 3,
+        "even": 3,
+        "far": 1,
+    }
+    assert found["odd"].step is not None
+    assert found["odd"].step.median == pytest.approx(0.1, rel=1e-3)
+    assert found["odd"].step.low == pytest.approx(0.099, rel=1e-3)
+    assert (found["even"].state, found["far"].state) == (KNOWN, BEHIND)
+
+
+def test_no_start_is_begun_that_the_time_left_does_not_hold(tmp_path: Path) -> None:
+    plans = [entrant(tmp_path / name, f"sleep 0.6\n{steps(0.1, pause=0.1)}") for name in "ab"]
+    race = replace(RACE, budget_seconds=4.0, way=Here(on_cpus=True))
+    found = by_name(run_all(plans, race)[0])
+    assert {each.state for each in found.values()} == {KNOWN}
+    assert all(len(each.starts) < MOST_STARTS for each in found.values())
 
 
 @pytest.mark.parametrize(

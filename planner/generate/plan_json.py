@@ -11,28 +11,30 @@ _DIGITS = 7
 """Of a number with a fraction: as many as are shown; the last of seventeen are the machine's."""
 _DIGEST = 16
 """Letters: enough to see an edit by."""
-_LEFT_OUT = frozenset({"id", "ok", "pareto", "alternatives", "rejected", "options"})
-"""Of an answer: what it weighed and did not choose, and what says nothing of a file. `--json` has it."""
+_KEPT = ("schema_version", "job", "chosen", "rollout", "launch", "findings", "assumptions")
+"""Of an answer: what a plan is read back by. `--json` has its arithmetic, and what else it weighed."""
+_NOT_KEPT = frozenset({"how", "parts", "source", "host_memory", "alternatives", "impossible"})
+"""Of a layout, and of how completions are generated."""
 _OF_LINKS = ("name", "bytes_per_second", "latency_seconds")
-"""What a plan is read back by."""
 WRITTEN = "files"
 OWN = "plan.json"
 
 
 def plan_json(answer: Mapping[str, Any], files: Mapping[str, str]) -> str:
-    """Return the text of plan.json: the chosen layout's ledgers, and why it was chosen.
+    """Return the text of plan.json: the chosen layout's ledgers, and what was asked.
 
     Args:
         answer: the contract's JSON of the plan, which has the rest.
         files: those that are written beside it, whose digests it keeps.
     """
-    plan = {name: value for name, value in answer.items() if name not in _LEFT_OUT and value} | {
-        # How long the search took is left out: the same question gives the same files.
-        "search": _without(answer["search"], "seconds"),
+    plan = {name: answer[name] for name in _KEPT if answer.get(name)} | {
         "job": {**answer["job"], "cluster": _with_short_links(answer["job"]["cluster"])},
-        "chosen": _short(_without(answer["chosen"], "host_memory")),
         "launch": {name: answer["launch"][name] for name in ("targets", "unwritten")},
+        "assumptions": [{"text": each["text"]} for each in answer["assumptions"]],
     }
+    for name in ("chosen", "rollout"):
+        if name in plan:
+            plan[name] = _short(plan[name])
     return _with_digests(plan, files)
 
 
@@ -82,12 +84,12 @@ def _with_short_links(cluster: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    """Return a layout without terms that are zero; of a term what it is and how, which says its parts too."""
+    """Return a layout without terms that are zero; of a term what it is, and how much."""
     if isinstance(value, list):
         return [_short(each) for each in value if not _is_zero(each)]
     if not isinstance(value, Mapping):
         return value
-    return {name: _short(each) for name, each in value.items() if name not in {"parts", "source"}}
+    return {name: _short(each) for name, each in value.items() if name not in _NOT_KEPT}
 
 
 def _is_zero(term: Any) -> bool:

@@ -36,7 +36,6 @@ def training_arguments(spec: RunSpec) -> dict[str, Any]:
         **_precision(spec),
         **_kernels(spec),
         **_parallelism(spec),
-        "seed": 0,
         "output_dir": "output",
         "save_steps": save_every(spec),
         "save_total_limit": KEPT,
@@ -322,7 +321,6 @@ TARGET = Target(
     " which all work after `launch.sh` too.",
     templates={
         "train.py": "trainer/train.py",
-        "progress.py": "trainer/progress.py",
         **SHARED,
         "launch.sh": "torchrun/launch.sh",
         "requirements.txt": "trainer/requirements.txt",

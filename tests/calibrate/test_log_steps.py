@@ -30,6 +30,10 @@ def test_one_that_ended_at_once_leaves_the_run_before_it() -> None:
     assert reading.steady.steps == log_samples.STEPS - 1
 
 
+def test_a_record_says_what_it_ran_on() -> None:
+    assert read(log_samples.script_records(device="NVIDIA L40S")).gpu == "NVIDIA L40S"
+
+
 def test_ranks_one_after_the_other_and_a_run_that_went_on_are_one_run() -> None:
     lines = log_samples.torchtitan().splitlines()
     ranks = [line.replace("[rank0]", "[rank1]") for line in lines]

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -332,3 +333,12 @@ def assert_loads_alike(run: Run, auto: Any, reference: Reference) -> None:
     weights = {name: weight.detach() for name, weight in loaded.named_parameters()}
     assert distance(reference.weights, weights) <= TOLERANCE
     assert distance(reference.weights, reference.initial) > 100 * TOLERANCE
+
+
+def weights_of(model_config: dict[str, Any], folder: Path) -> tuple[str, ...]:
+    """Save the reference's initial weights; return the arguments that start from them."""
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(**model_config)
+    auto: Any = transformers.AutoModelForCausalLM
+    auto.from_config(config).save_pretrained(folder)
+    return ("--init", "pretrained", "--model", str(folder))

@@ -33,7 +33,7 @@ HYPERPARAMETERS = (
     *ON_CPUS,
     *("--max_steps", str(STEPS), "--learning_rate", str(PEAK_LEARNING_RATE), "--warmup_steps", "0"),
     *("--adam_beta2", str(BETA2), "--weight_decay", str(WEIGHT_DECAY)),
-    *("--train_sampling_strategy", "sequential"),
+    *("--train_sampling_strategy", "sequential", "--seed", "0"),
 )
 AS_GPUS = {
     "PYTHONPATH": str(Path(__file__).parent / "gloo_only"),

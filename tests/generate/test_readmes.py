@@ -80,12 +80,6 @@ def test_half_an_hour_is_not_two_steps_of_an_hour() -> None:
             "on another layout without tensor parallelism.",
             "with tensor parallelism.",
         ),
-        (
-            llama(framework="deepspeed", **PIPELINE),
-            "deepspeed",
-            "A checkpoint resumes on as many GPUs as wrote it.",
-            "another layout",
-        ),
     ],
 )
 def test_a_checkpoint_resumes_where_that_is_so(
@@ -114,8 +108,6 @@ def test_a_batch_is_named_in_one_place() -> None:
     trainer = words(SPEC, "trainer")
     assert trainer.count("x `gradient_accumulation_steps` x GPUs") == 1
     assert "**Another batch**" not in trainer
-    deepspeed = with_layout(SPEC, framework="deepspeed", zero_stage=2)
-    assert "It overrides `ds_config.json`." in words(deepspeed, "deepspeed")
 
 
 def test_nothing_is_said_of_gpus_that_a_plan_cannot_have() -> None:

@@ -28,7 +28,7 @@ FILES = {
     "README.md",
     "plan.json",
     *(f"torchrun/{name}" for name in ("train.py", "launch.sh", "config.json", "requirements.txt")),
-    *(f"trainer/{name}" for name in ("train.py", "progress.py", "launch.sh", "sft.yaml")),
+    *(f"trainer/{name}" for name in ("train.py", "launch.sh", "sft.yaml")),
     "trainer/requirements.txt",
     *(f"llama-factory/{name}" for name in ("config.yaml", "dataset_info.json", "launch.sh")),
     "llama-factory/requirements.txt",
@@ -82,7 +82,7 @@ def test_what_was_edited_is_kept_when_it_is_replaced_or_removed(
 ) -> None:
     write_bundle(tmp_path, *planned, EVERY, force=False)
     new = {name: (tmp_path / name).read_text() for name in FILES}
-    first, again = ("torchrun/train.py", "trainer/progress.py", "plan.json"), "torchrun/train.py"
+    first, again = ("torchrun/train.py", "trainer/sft.yaml", "plan.json"), "torchrun/train.py"
     mine = {name: new[name].replace("import", "export").replace("true", "false") for name in first}
     for name, text in mine.items():
         (tmp_path / name).write_text(text)
@@ -98,7 +98,7 @@ def test_what_was_edited_is_kept_when_it_is_replaced_or_removed(
     assert (tmp_path / f"{again}.orig.1").read_text() == "again"
     assert (tmp_path / again).read_text() == new[again]
     left = {name for name in written(tmp_path) if name.startswith("trainer/")}
-    assert left == {"trainer/progress.py.orig", "trainer/train.py.orig"}
+    assert left == {"trainer/sft.yaml.orig", "trainer/train.py.orig"}
 
 
 def test_a_plan_json_names_no_file_but_those_of_plans(
@@ -270,6 +270,15 @@ def test_a_bundle_was_checked_with_what_its_files_import(
     _, checked = readme.split("**Checked with**: ")
     named = {words.split()[0] for words in checked.strip().split(", ")}
     assert named == {"torch", "transformers", "accelerate", "trl"} | more
+
+
+def test_a_bundle_of_adapters_can_be_read_whole() -> None:
+    cluster, recipe = {"gpu": "a100", "gpus_per_node": 4}, {"method": "lora"}
+    request = parse_request({"model": "Qwen/Qwen3-8B", "cluster": cluster, "recipe": recipe})
+    resolved, plan = answers.suggest(request, allow_paths=False)
+    files = bundle_files(plan, answers.answer_plan(resolved, plan, None))
+    assert len(files) <= 8
+    assert sum(text.count("\n") for text in files.values()) <= 350
 
 
 def test_a_plans_numbers_are_literals_in_its_scripts(planned: tuple[Plan, Any]) -> None:

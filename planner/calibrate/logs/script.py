@@ -69,6 +69,8 @@ def _read_record(line: str, log: StepLog) -> list[float]:
     if "world_size" in record:
         ranks = number(str(record["world_size"]), 0, 2.0**30)
         log.say("world_size", None if ranks is None else int(ranks), line)
+    if "device" in record:
+        log.device = str(record["device"])
     log.step(int(step), str(record.get(_RATE)), line)
     for name, key in (("peak", "peak_gib"), ("reserved", "reserved_gib")):
         if key in record:

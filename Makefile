@@ -85,7 +85,7 @@ types:
 
 # One layout of every target: what is wrong with all of them is known here.
 SMOKE := test_parity.py::test_torchrun_trains_like_one_process \
-  test_deepspeed.py::test_every_stage_trains_like_one_process \
+  test_trainer_shards.py::test_deepspeed_behind_trainer_trains_like_one_process \
   test_trainer.py::test_ddp_trains_like_one_process_and_resumes_exactly \
   test_megatron.py::test_megatron_core_accepts_every_layout_as_it_is_meant \
   test_torchtitan.py::test_torchtitan_reads_every_layout_as_it_is_meant

@@ -9,7 +9,6 @@ from planner.core.units import format_flops
 from planner.generate import (
     axolotl,
     bridge,
-    deepspeed,
     llama_factory,
     megatron,
     nanotron,
@@ -33,7 +32,6 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         for module in (
             torchrun,
             trainer,
-            deepspeed,
             megatron,
             bridge,
             nanotron,

@@ -154,16 +154,11 @@ def _optimizer(spec: RunSpec) -> dict[str, Any]:
 
 
 def _context(spec: RunSpec) -> dict[str, Any]:
-    is_deepspeed = spec.framework == "deepspeed"
     return {
         "sections": sections(spec),
         "release": packages()["axolotl"].newest,
-        "settings": deepspeed.settings(spec) if is_deepspeed else None,
+        "settings": deepspeed.settings(spec),
     }
-
-
-def _more_templates(spec: RunSpec) -> dict[str, str]:
-    return {"ds_config.json": "deepspeed/ds_config.json"} if spec.framework == "deepspeed" else {}
 
 
 TARGET = Target(
@@ -175,7 +170,7 @@ TARGET = Target(
         "launch.sh": "axolotl/launch.sh",
         "requirements.txt": "axolotl/requirements.txt",
     },
-    more_templates=_more_templates,
+    more_templates=deepspeed.files,
     context=_context,
     launch_template="finetuners/launch.md",
 )

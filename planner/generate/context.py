@@ -10,7 +10,7 @@ from planner.catalog.packages import OlderCards, default_build, older_cards, pac
 from planner.catalog.records import capability_version, vendor
 from planner.core.units import GIB, format_bytes, format_count, format_seconds
 from planner.domain.job import OF_PAIRS, POST_TRAINING, sample_of
-from planner.domain.strategy import ZERO_3, Recompute
+from planner.domain.strategy import Recompute
 from planner.generate.adapters import adapter_context
 from planner.generate.first_lines import first_lines
 from planner.generate.hyperparameters import from_random, hyperparameters, starts_from_weights
@@ -85,7 +85,6 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         **adapter_context(spec),
         **_optimizer(spec),
         "is_recomputed": spec.recompute == Recompute.FULL,
-        "is_zero_3_of_deepspeed": spec.framework == "deepspeed" and spec.zero_stage == ZERO_3,
         "adamw": hyperparameters(spec),
         "starts_from_weights": starts_from_weights(spec),
         "from_random": from_random(spec),
@@ -247,8 +246,6 @@ def weights_divided_by(spec: RunSpec) -> str:
     """Return which library the weights are divided by, so that no process has them whole, "" if none."""
     if spec.adapters:
         return ""
-    if spec.framework == "deepspeed":
-        return "deepspeed" if spec.zero_stage == ZERO_3 or spec.divides_model else ""
     return "torch" if spec.shards_gradients or spec.divides_model else ""
 
 

@@ -1,13 +1,9 @@
-"""DeepSpeed's ZeRO, started by torchrun."""
+"""ds_config.json: what DeepSpeed is told, behind Trainer and the fine-tuners."""
 
-from dataclasses import replace
 from typing import Any
 
 from planner.domain.strategy import ZERO_3
-from planner.generate.context import weights_divided_by
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import PLAIN, Target
-from planner.targets.families import family, is_tied
 
 _SIXTEEN_BIT = {"bf16": "bf16", "bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 """DeepSpeed's section by precision; it always keeps an fp32 copy in the optimizer."""
@@ -20,7 +16,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     data-parallel GPUs.
     Source: https://www.deepspeed.ai/docs/config-json/
     """
-    zero: dict[str, Any] = {"stage": _config_stage(spec)}
+    zero: dict[str, Any] = {"stage": spec.zero_stage}
     if spec.zero_stage == ZERO_3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
     if spec.offloads_optimizer:
@@ -42,51 +38,6 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     return sections
 
 
-def _config_stage(spec: RunSpec) -> int:
-    """Return the stage in ds_config.json: a 16-bit pipeline's is 1 where the plan's is 0.
-
-    At stage 0 DeepSpeed shards a bf16 pipeline's optimizer over data-parallel GPUs all the same, but
-    cannot load that again; in fp16 it counts tied embeddings twice when it clips.
-
-    Source: DeepSpeed 0.19.8, runtime/bf16_optimizer.py, runtime/fp16/unfused_optimizer.py and
-    _load_checkpoint of runtime/engine.py.
-    """
-    is_pipelined = spec.pipeline_parallel_size > 1
-    return max(spec.zero_stage, int(is_pipelined and spec.precision in _SIXTEEN_BIT))
-
-
-def _context(spec: RunSpec) -> dict[str, Any]:
-    as_written = replace(spec, framework="deepspeed", zero_stage=_config_stage(spec))
-    is_pipelined = spec.pipeline_parallel_size > 1
-    return {
-        "is_torchrun": False,
-        "model_parts": ["deepspeed/stages"] if is_pipelined else [],
-        "training_part": "deepspeed/training",
-        "ranks_of_model": "PIPELINE_PARALLEL_SIZE",
-        "ranks_of_group": "PIPELINE_PARALLEL_SIZE",
-        "is_sharded": False,
-        "weight_dtype": "float32",
-        "settings": settings(spec),
-        "config_stage": as_written.zero_stage,
-        "needs_norm": spec.precision not in _SIXTEEN_BIT,
-        "is_zero_3_of_deepspeed": as_written.zero_stage == ZERO_3,
-        "divided_by": weights_divided_by(as_written),
-        "family": family(spec.model_config),
-        "is_tied": is_tied(spec.model_config),
-    }
-
-
-TARGET = Target(
-    name="deepspeed",
-    summary="what is sharded and offloaded is in `ds_config.json`. Its"
-    " checkpoints resume on as many GPUs as wrote them.",
-    templates={
-        "train.py": "deepspeed/train.py",
-        **PLAIN,
-        "launch.sh": "torchrun/launch.sh",
-        "ds_config.json": "deepspeed/ds_config.json",
-        "config.json": "common/config.json",
-        "requirements.txt": "deepspeed/requirements.txt",
-    },
-    context=_context,
-)
+def files(spec: RunSpec) -> dict[str, str]:
+    """Return the template of ds_config.json, where a plan is for DeepSpeed."""
+    return {"ds_config.json": "common/ds_config.json"} if spec.framework == "deepspeed" else {}

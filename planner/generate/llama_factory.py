@@ -132,7 +132,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "packages": [name for name, is_needed in needed.items() if is_needed],
         "sections": sections(spec),
         "is_fsdp": spec.shards_gradients and not is_deepspeed,
-        "settings": deepspeed.settings(spec) if is_deepspeed else None,
+        "settings": deepspeed.settings(spec),
     }
 
 
@@ -144,9 +144,8 @@ def _mixed_precision(spec: RunSpec) -> str:
 
 
 def _more_templates(spec: RunSpec) -> dict[str, str]:
-    if spec.framework == "deepspeed":
-        return {"ds_config.json": "deepspeed/ds_config.json"}
-    return {"accelerate.yaml": "llama-factory/accelerate.yaml"} if spec.shards_gradients else {}
+    sharded = {"accelerate.yaml": "llama-factory/accelerate.yaml"} if spec.shards_gradients else {}
+    return deepspeed.files(spec) or sharded
 
 
 TARGET = Target(

@@ -254,7 +254,7 @@ def _context(spec: RunSpec) -> dict[str, Any]:
         "library": "TRL" if is_text else "transformers",
         "settings_file": _settings_file(spec),
         "arguments": training_arguments(spec),
-        "settings": ds_config(spec) if _is_deepspeed(spec) else {},
+        "settings": ds_config(spec),
         "uses_trl": is_text,
         "loads_reference": spec.reference_model == "loaded",
         "reference_dtype": COMPUTE_DTYPES.get(spec.precision, spec.weight_dtype),
@@ -303,9 +303,7 @@ _ANSWERS = "trainer/tasks"
 
 
 def _more_templates(spec: RunSpec) -> dict[str, str]:
-    files = {_settings_file(spec): "trainer/settings.yaml"}
-    if _is_deepspeed(spec):
-        files["ds_config.json"] = "deepspeed/ds_config.json"
+    files = {_settings_file(spec): "trainer/settings.yaml", **deepspeed.files(spec)}
     if not starts_from_weights(spec):
         files["config.json"] = "common/config.json"
     if spec.rollout:

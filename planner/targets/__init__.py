@@ -17,7 +17,6 @@ from planner.targets import (
     axolotl,
     bridge,
     common,
-    deepspeed,
     llama_factory,
     megatron,
     nanotron,
@@ -33,7 +32,6 @@ JUDGES: Mapping[str, Judge] = MappingProxyType(
     {
         "torchrun": torchrun.judge,
         "trainer": trainer.judge,
-        "deepspeed": deepspeed.judge,
         "megatron": megatron.judge,
         "megatron-bridge": bridge.judge,
         "nanotron": nanotron.judge,

@@ -41,8 +41,8 @@ _BY_CAUSE: Mapping[Cause, tuple[str, str]] = MappingProxyType(
 )
 _COMPUTED = (StepTerm.FORWARD, StepTerm.BACKWARD, StepTerm.OPTIMIZER)
 _SHOWN, _MOST = 3, 2
-_PROFILED = frozenset({"torchrun", "deepspeed"})
-"""Targets whose train.py takes --profile."""
+_PROFILED = "torchrun"
+"""The target whose train.py takes --profile."""
 
 
 @frozen
@@ -163,7 +163,7 @@ def _traceable(planned: Planned) -> list[Reason]:
 
 def _has_profile(planned: Planned) -> bool:
     targets = planned.data.get("launch", {}).get("targets")
-    return isinstance(targets, list) and not _PROFILED.isdisjoint(map(str, targets))
+    return isinstance(targets, list) and _PROFILED in targets
 
 
 def _largest_term(planned: Planned) -> Reason:

@@ -15,7 +15,7 @@ from planner.core.errors import InvalidInputError
 from planner.core.frozen import frozen
 from planner.verify.planned import Planned
 
-TARGETS = ("torchrun", "deepspeed", "trainer")
+TARGETS = ("torchrun", "trainer")
 """Folders whose train.py can be run for so many steps, on CPUs too, and logs them."""
 LAST = 3
 """Lines of a run that failed which are shown."""

@@ -158,7 +158,7 @@ def test_logits_go_before_the_optimizer_does() -> None:
     resolved, plan = asked(QWEN_ON_8_A100)
     assert plan.chosen.strategy.family == "zero-3"
     assert plan.job.recipe.loss == resolved.job.recipe.loss == "fused"
-    assert plan.launch.targets == ("trainer", "deepspeed", "axolotl", "llama-factory")
+    assert plan.launch.targets == ("trainer", "axolotl", "llama-factory")
     assert decided(resolved)["recipe.loss"] == "fused loss"
 
 

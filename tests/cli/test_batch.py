@@ -112,7 +112,6 @@ def test_out_gives_every_plan_a_folder_of_its_id(tmp_path: Path) -> None:
             "id": "pp",
             "model": "gpt2",
             **TWO_GPUS,
-            "recipe": {"framework": "deepspeed"},
             "strategy": {"pipeline_parallel_size": 2},
         },
     ]
@@ -125,7 +124,7 @@ def test_out_gives_every_plan_a_folder_of_its_id(tmp_path: Path) -> None:
     assert (pictures["ok"], pictures["targets"]) == (True, [])
     assert "not of models of type resnet" in pictures["unwritten"]["torchrun"]
     assert "models of type llama and mistral, not gpt2" in nanotron["unwritten"]["nanotron"]
-    assert pipeline["targets"] == ["deepspeed"]
+    assert pipeline["targets"] == ["torchrun"]
     assert pipeline["unwritten"].keys() >= {"trainer"}
     assert {path.name for path in tmp_path.iterdir()} == {"row-1", "pp"}
 

@@ -53,12 +53,8 @@ def main() -> None:
         name = Path(folder).name
         sys.argv[1:] = [a.replace("FOLDER", folder).replace("NAME", name) for a in arguments]
         args = module.parse_arguments()
-        if target == "deepspeed":
-            module.deepspeed.init_distributed()
-            module.train(args)
-        else:
-            device = device or module.join(args)
-            module.train(args, device)
+        device = device or module.join(args)
+        module.train(args, device)
         gc.collect()
     dist.destroy_process_group()
 

@@ -40,7 +40,6 @@ from reference import (
 from run_specs import with_layout
 from safetensors.torch import load_file
 from several import load
-from test_deepspeed import GLOO_ONLY, weights_of
 from texts import draw_texts, write_texts, write_tokenizer
 
 from planner.generate import RunSpec
@@ -48,11 +47,9 @@ from planner.generate import RunSpec
 pytestmark = pytest.mark.usefixtures("preloaded")
 
 ZERO_3 = with_layout(TINY, zero_stage=3)
-DEEP_ZERO_3 = replace(ZERO_3, framework="deepspeed")
-STOPPED: dict[str, tuple[str, RunSpec, dict[str, str]]] = {
-    "shards": ("torchrun", ZERO_3, {}),
-    "divided": ("torchrun", deep(DEEP_GPT2, tensor_parallel_size=2), {}),
-    "deepspeed": ("deepspeed", DEEP_ZERO_3, GLOO_ONLY),
+STOPPED: dict[str, RunSpec] = {
+    "shards": ZERO_3,
+    "divided": deep(DEEP_GPT2, tensor_parallel_size=2),
 }
 ARCHITECTURES = {"divided": "deep-gpt2"}
 
@@ -72,31 +69,24 @@ def told_after(folder: Path, target: str, step: int) -> None:
     edit(folder, target, "now = time.perf_counter()", f"{imports}{sent}now = time.perf_counter()")
 
 
-def beginning(spec: RunSpec, folder: Path) -> tuple[str, ...]:
-    """Return the arguments for the reference's initial weights, where a target draws others."""
-    return weights_of(GPT2, folder / "weights") if spec == DEEP_ZERO_3 else ()
-
-
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("case", STOPPED)
 def test_a_stopped_run_continues_from_the_step_that_was_running(case: str, tmp_path: Path) -> None:
-    target, spec, environment = STOPPED[case]
-    checkpoint = "step-2"
-    write(tmp_path, spec, target)
-    given = beginning(spec, tmp_path)
-    command = ("bash", f"{target}/launch.sh", "--no-dropout", "--resume", "latest", *given)
-    output = tmp_path / target / "checkpoints"
-    told_after(tmp_path, target, 2)
-    stopped = start(tmp_path, *command, "--save-every", "1", "--keep", "1", **environment).fail()
+    spec, checkpoint = STOPPED[case], "step-2"
+    write(tmp_path, spec, "torchrun")
+    command = ("bash", "torchrun/launch.sh", "--no-dropout", "--resume", "latest")
+    output = tmp_path / "torchrun" / "checkpoints"
+    told_after(tmp_path, "torchrun", 2)
+    stopped = start(tmp_path, *command, "--save-every", "1", "--keep", "1").fail()
     assert "there is no checkpoint in checkpoints: starting anew" in stopped
     assert "SIGTERM after step 2: --resume latest --output checkpoints continues" in stopped
     assert names(output) == {checkpoint}
     assert not (tmp_path / "model").exists()
-    write(tmp_path, spec, target)
-    resumed = start(tmp_path, *command, **environment)
+    write(tmp_path, spec, "torchrun")
+    resumed = start(tmp_path, *command)
     assert f"starting from checkpoint checkpoints/{checkpoint}, on" in resumed.output()
     assert_parity(resumed, expected(ARCHITECTURES.get(case, "gpt2")))
 
@@ -163,27 +153,16 @@ def test_the_model_that_a_run_leaves_is_where_the_next_one_starts(tmp_path: Path
     assert "tokenizer.json" not in names(final)
 
 
-SHARDED: dict[str, tuple[str, str, RunSpec, dict[str, str]]] = {
+SHARDED: dict[str, tuple[str, RunSpec]] = {
     "three dimensions": (
-        "torchrun",
         "deep-gpt2",
         deep(DEEP_GPT2, tensor_parallel_size=2, pipeline_parallel_size=2),
-        {},
     ),
     "pipeline": (
-        "torchrun",
         "deep-llama",
         deep(DEEP_LLAMA, pipeline_parallel_size=2, data_parallel_size=2, zero_stage=3),
-        {},
     ),
-    "fsdp": ("torchrun", "gpt2", ZERO_3, {}),
-    "deepspeed": ("deepspeed", "gpt2", DEEP_ZERO_3, GLOO_ONLY),
-    "deepspeed pipeline": (
-        "deepspeed",
-        "deep-gpt2",
-        deep(DEEP_GPT2, framework="deepspeed", pipeline_parallel_size=2),
-        GLOO_ONLY,
-    ),
+    "fsdp": ("gpt2", ZERO_3),
 }
 
 
@@ -191,11 +170,10 @@ SHARDED: dict[str, tuple[str, str, RunSpec, dict[str, str]]] = {
 def test_a_divided_model_is_saved_in_files_that_transformers_loads(
     case: str, tmp_path: Path
 ) -> None:
-    target, architecture, spec, environment = SHARDED[case]
-    write(tmp_path, spec, target)
-    edit(tmp_path, target, '"max_shard_size": "5GB"', '"max_shard_size": "20KB"')
-    command = ("bash", f"{target}/launch.sh", "--no-dropout", *beginning(spec, tmp_path))
-    done = start(tmp_path, *command, **environment).finish()
+    architecture, spec = SHARDED[case]
+    write(tmp_path, spec, "torchrun")
+    edit(tmp_path, "torchrun", '"max_shard_size": "5GB"', '"max_shard_size": "20KB"')
+    done = start(tmp_path, "bash", "torchrun/launch.sh", "--no-dropout").finish()
     found = names(tmp_path / "model")
     assert {"config.json", "generation_config.json", "model.safetensors.index.json"} <= found
     assert sum(name.endswith(".safetensors") for name in found) > 2

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,9 @@ from launched import (
     DEEP_LLAMA,
     deep,
     launch_several,
-    start,
-    write,
 )
 from reference import SEQUENCE_LENGTH, SHAPES, Reference, build, expected, head, text_sample, train
 from run_specs import with_layout
-from test_deepspeed import GLOO_ONLY
 from texts import draw_texts, packed, write_texts, write_tokenizer
 
 from planner.generate import RunSpec
@@ -87,23 +83,6 @@ def assert_evaluated(run: Any, architecture: str) -> None:
 def test_every_layout_evaluates_like_one_process(options: tuple[str, ...], tmp_path: Path) -> None:
     for name, run in launch_several(tmp_path, PLANS, *options).items():
         assert_evaluated(run, name.partition("@")[2])
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        with_layout(ACCUMULATED, zero_stage=2, framework="deepspeed"),
-        replace(PLANS["pipeline@deep-gpt2"], framework="deepspeed"),
-    ],
-    ids=["data", "pipeline"],
-)
-def test_deepspeed_evaluates_like_one_process(
-    plan: RunSpec, options: tuple[str, ...], tmp_path: Path
-) -> None:
-    folder = write(tmp_path, plan, "deepspeed")
-    run = start(folder, "bash", "deepspeed/launch.sh", *options, **GLOO_ONLY).finish()
-    (architecture,) = (name for name, shape in SHAPES.items() if shape is plan.model_config)
-    assert_evaluated(run, architecture)
 
 
 def test_synthetic_samples_are_held_out_too(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import yaml
 from launched import ACCUMULATED, LLAMA, launch_several
 from reference import assert_parity, expected
 from run_specs import with_layout
-from test_deepspeed import GLOO_ONLY, weights_of
 
 from planner.generate import RunSpec, generate
 
@@ -34,17 +33,6 @@ def test_torchrun_trains_with_a_lighter_loss_like_one_process(tmp_path: Path) ->
     for name in plans:
         assert_parity(runs[name], expected("llama"))
     test_lora.assert_parity(runs["adapters"], test_lora.expected("llama", 32))
-
-
-def test_deepspeed_trains_with_a_lighter_loss_like_one_process(tmp_path: Path) -> None:
-    of_deepspeed = replace(FUSED, framework="deepspeed")
-    second = in_chunks(replace(with_layout(of_deepspeed, zero_stage=2), compile=False))
-    plans = {"second": second, "third": with_layout(of_deepspeed, zero_stage=3)}
-    options = ("--no-dropout", *weights_of(LLAMA, tmp_path / "llama"))
-    environment = INTERPRETED | GLOO_ONLY
-    runs = launch_several(tmp_path, plans, *options, target="deepspeed", **environment)
-    for run in runs.values():
-        assert_parity(run, expected("llama"))
 
 
 def test_ligers_other_kernels_stay_away_from_what_is_compiled_and_from_experts() -> None:

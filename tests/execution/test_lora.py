@@ -13,10 +13,9 @@ import pytest
 import torch
 import transformers
 from launched import ACCUMULATED, DEEP_LLAMA, GPT2, LLAMA, Run, launch, launch_several, run
-from reference import TOLERANCE, Reference, build, distance, train
+from reference import TOLERANCE, Reference, build, distance, train, weights_of
 from reference import expected as in_fp32
 from run_specs import divided, with_layout
-from test_deepspeed import weights_of
 from texts import WORDS, write_tokenizer
 
 from planner.generate import RunSpec

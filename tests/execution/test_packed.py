@@ -1,7 +1,6 @@
 """Texts of different lengths, packed: every layout counts each token once, like one process."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,12 +13,9 @@ from launched import (
     Run,
     deep,
     launch_several,
-    start,
-    write,
 )
 from reference import SEQUENCE_LENGTH, SHAPES, TOLERANCE, Reference, distance, train
 from run_specs import with_layout
-from test_deepspeed import GLOO_ONLY
 from texts import draw_texts, packed, write_texts, write_tokenizer
 
 from planner.generate import RunSpec
@@ -64,20 +60,3 @@ def test_every_layout_counts_tokens_like_one_process(
 ) -> None:
     for name, run in launch_several(tmp_path, PLANS, *options).items():
         assert_parity(run, expected(name.partition("@")[2]))
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        with_layout(MASKED, zero_stage=2, framework="deepspeed"),
-        replace(PLANS["pipeline@deep-gpt2"], framework="deepspeed"),
-    ],
-    ids=["data", "pipeline"],
-)
-def test_deepspeed_counts_tokens_like_one_process(
-    plan: RunSpec, options: tuple[str, ...], tmp_path: Path
-) -> None:
-    folder = write(tmp_path, plan, "deepspeed")
-    run = start(folder, "bash", "deepspeed/launch.sh", *options, **GLOO_ONLY)
-    (architecture,) = (name for name, shape in SHAPES.items() if shape is plan.model_config)
-    assert_parity(run.finish(), expected(architecture))

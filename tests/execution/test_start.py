@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 from launched import GPT2, STEPS, TINY, launch, run, write
-from reference import assert_parity, build, causal_sample, expected, learning_rate
+from reference import assert_parity, build, causal_sample, expected, learning_rate, weights_of
 from run_specs import with_layout
-from test_deepspeed import weights_of
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 

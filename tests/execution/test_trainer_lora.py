@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 from launched import LLAMA
-from reference import TOLERANCE, Reference, distance
+from reference import TOLERANCE, Reference, distance, weights_of
 from reference import train as train_alone
 from run_specs import with_layout
-from test_deepspeed import weights_of
 from test_lora import MODULES, adapted, plan, quantised
 from texts import write_tokenizer
 from trainer_runs import AS_GPUS, ON_GLOO, TrainerRun, named, rate, tokens, train

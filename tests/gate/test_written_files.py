@@ -24,11 +24,7 @@ PLANS: Mapping[str, dict[str, Any]] = {
     },
     "shards": {"strategy": {"zero_stage": 3}},
     "adapters": {"cluster": {"gpu": "4090", "gpus_per_node": 2}, "recipe": {"method": "qlora"}},
-    "stages": {
-        "model": "meta-llama/Llama-2-7b-hf",
-        "recipe": {"framework": "deepspeed"},
-        "strategy": {"pipeline_parallel_size": 8},
-    },
+    "deepspeed": {"recipe": {"framework": "deepspeed"}, "strategy": {"zero_stage": 3}},
     "tensors": {"recipe": {"framework": "megatron"}, "strategy": {"tensor_parallel_size": 2}},
     "torchtitan": {"recipe": {"framework": "torchtitan"}},
 }
@@ -59,12 +55,12 @@ def test_nothing_is_wrong_with_what_is_written(
 
 def test_a_changed_batch_is_still_seen(tmp_path: Path) -> None:
     resolved, plan = answers.suggest(
-        parse_request({"model": LLAMA, "cluster": H100S} | PLANS["stages"]), allow_paths=False
+        parse_request({"model": LLAMA, "cluster": H100S} | PLANS["deepspeed"]), allow_paths=False
     )
     write_bundle(
         tmp_path / "plan", plan, answers.answer_plan(resolved, plan, None), EVERY, force=False
     )
-    config = tmp_path / "plan" / "deepspeed" / "ds_config.json"
+    config = tmp_path / "plan" / "llama-factory" / "ds_config.json"
     config.write_text(config.read_text().replace('"train_batch_size": ', '"train_batch_size": 1'))
     files = [str(config), str(config.with_name("launch.sh"))]
     (verdict,) = judge_files(files, Wishes(), io.BytesIO())

@@ -53,18 +53,6 @@ THREE_D = {
 
 PLANS: dict[str, dict[str, Any]] = {
     "three-dimensions": {"model": LLAMA, "cluster": TWO_NODES, "strategy": THREE_D},
-    "deepspeed-pipeline": {
-        "model": "gpt2",
-        "cluster": FOUR,
-        "recipe": {"framework": "deepspeed", "precision": "fp32"},
-        "strategy": {
-            "pipeline_parallel_size": 2,
-            "tensor_parallel_size": 1,
-            "context_parallel_size": 1,
-            "zero_stage": 0,
-            "recompute": "full",
-        },
-    },
     "pipeline": {
         "model": "gpt2",
         "cluster": FOUR,
@@ -103,12 +91,6 @@ PLANS: dict[str, dict[str, Any]] = {
         "model": LLAMA,
         "cluster": FOUR,
         "strategy": {**UNDIVIDED, "zero_stage": 3, "context_parallel_size": 2},
-    },
-    "deepspeed-offload": {
-        "model": LLAMA,
-        "cluster": FOUR,
-        "recipe": {"framework": "deepspeed"},
-        "strategy": {"zero_stage": 3, "offload": "optimizer", **UNDIVIDED},
     },
     "qlora": {
         "model": LLAMA,

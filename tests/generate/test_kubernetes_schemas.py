@@ -25,9 +25,6 @@ def documents(network: str) -> Iterator[dict[str, Any]]:
     for name in PLAIN:
         yield from yaml.safe_load_all(launchers(network)[name])
         yield from yaml.safe_load_all(of_one[f"launchers/{name}"])
-    job = yaml.safe_load(launchers(network)["pytorchjob.yaml"])
-    for role in job["spec"]["pytorchReplicaSpecs"].values():
-        yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **role["template"]}
 
 
 @pytest.mark.parametrize("release", RELEASES)

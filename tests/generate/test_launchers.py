@@ -16,7 +16,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeflow.training.api_client import ApiClient
 from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
 from run_specs import with_launchers, with_layout
 from script_checks import HOSTILE, TOOLS
@@ -121,9 +120,9 @@ def test_a_model_on_this_machines_disk_reaches_the_containers() -> None:
 
 
 def test_the_first_target_that_is_written_is_started() -> None:
-    files = with_launchers(MANY_NODES, ["deepspeed", "torchrun"])
-    assert '/../${TARGET:-deepspeed}"' in files["launchers/slurm.sh"]
-    assert "starts another: deepspeed, torchrun" in files["launchers/README.md"]
+    files = with_launchers(MANY_NODES, ["trainer", "torchrun"])
+    assert '/../${TARGET:-trainer}"' in files["launchers/slurm.sh"]
+    assert "starts another: trainer, torchrun" in files["launchers/README.md"]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -195,7 +194,7 @@ def test_a_long_step_and_a_large_checkpoint_have_time_to_end() -> None:
     files = with_launchers(slow, ["torchrun"])
     seconds = 60 * math.ceil((2 * 200 + 180 / MANY_NODES.nodes) / 60)
     assert f"--signal=B:USR1@{seconds}\n" in files["launchers/slurm.sh"]
-    assert f"GracePeriodSeconds: {seconds + 30} " in files["launchers/pytorchjob.yaml"]
+    assert f"GracePeriodSeconds: {seconds + 30} " in files["launchers/trainjob.yaml"]
     assert f"SHUTDOWN_TIMEOUT:-{seconds}}}" in files["torchrun/launch.sh"]
     assert f"for _ in {{1..{seconds - 20}}}; do # seconds" in files["launchers/slurm.sh"]
 
@@ -205,8 +204,6 @@ def test_pods_have_twice_the_time_that_their_steps_should_take(steps: int, secon
     files = launchers(run_steps=steps, expected_step_seconds=1.0)
     (job,) = (each for each in yaml.safe_load_all(files["job.yaml"]) if each["kind"] == "Job")
     assert job["spec"]["activeDeadlineSeconds"] == seconds
-    policy = yaml.safe_load(files["pytorchjob.yaml"])["spec"]["runPolicy"]
-    assert policy["activeDeadlineSeconds"] == seconds
     assert yaml.safe_load(files["trainjob.yaml"])["spec"]["activeDeadlineSeconds"] == seconds
 
 
@@ -256,13 +253,6 @@ class Answer:
         self.data = json.dumps(document)
 
 
-def as_job(document: dict[str, Any]) -> dict[str, Any]:
-    """Return what Kubeflow's PyTorchJob keeps of a document: unknown keys are dropped, in silence."""
-    client = ApiClient()
-    job = client.deserialize(Answer(document), "KubeflowOrgV1PyTorchJob")
-    return dict(client.sanitize_for_serialization(job))
-
-
 def as_train_job(document: dict[str, Any]) -> dict[str, Any]:
     """Return what Kubeflow Trainer's TrainJob keeps of a document: unknown keys are dropped."""
     job = TrainerV1alpha1TrainJob.from_dict(document)
@@ -288,7 +278,6 @@ def as_plain(document: dict[str, Any]) -> dict[str, Any]:
 JOBS = pytest.mark.parametrize(
     ("name", "kept"),
     [
-        ("pytorchjob.yaml", as_job),
         ("trainjob.yaml", as_train_job),
         ("job.yaml", as_plain),
         ("storage.yaml", as_plain),
@@ -351,18 +340,12 @@ def test_a_job_starts_one_pod_per_node_with_all_its_gpus(nodes: int) -> None:
         MANY_NODES, nodes=nodes, gradient_accumulation_steps=1, global_batch_size=32 * nodes
     )
     files = with_launchers(spec, ["torchrun"])
-    job = yaml.safe_load(files["launchers/pytorchjob.yaml"])["spec"]
-    replicas = job["pytorchReplicaSpecs"].values()
-    assert sum(replica["replicas"] for replica in replicas) == nodes
-    containers = [replica["template"]["spec"]["containers"][0] for replica in replicas]
-    assert [one["resources"]["limits"]["nvidia.com/gpu"] for one in containers] == ["8", "8"]
     trainer = yaml.safe_load(files["launchers/trainjob.yaml"])["spec"]["trainer"]
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (nodes, 8)
     assert trainer["resourcesPerNode"]["limits"]["nvidia.com/gpu"] == "8"
 
 
 PODS = {
-    "pytorchjob.yaml": {"PET_NODE_RANK": "3", "PET_MASTER_ADDR": "job-0", "PET_MASTER_PORT": "2"},
     "trainjob.yaml": {"PET_NODE_RANK": "3", "PET_MASTER_ADDR": "job-0", "PET_MASTER_PORT": "2"},
     "job.yaml": {"JOB_COMPLETION_INDEX": "3"},
 }
@@ -374,8 +357,7 @@ def container_of(text: str) -> dict[str, Any]:
     spec = list(yaml.safe_load_all(text))[-1]["spec"]
     if "trainer" in spec:
         return dict(spec["trainer"])
-    replica = spec["pytorchReplicaSpecs"]["Worker"] if "pytorchReplicaSpecs" in spec else spec
-    return dict(replica["template"]["spec"]["containers"][0])
+    return dict(spec["template"]["spec"]["containers"][0])
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -483,8 +465,8 @@ def test_one_image_has_what_all_targets_need_and_nothing_that_a_run_leaves() -> 
 
 
 def test_each_launcher_has_its_own_first_target() -> None:
-    both = with_launchers(MANY_NODES, ["megatron", "deepspeed"])
-    assert 'os.environ.get("TARGET", "deepspeed")' in both["launchers/ray_train.py"]
+    both = with_launchers(MANY_NODES, ["megatron", "torchrun"])
+    assert 'os.environ.get("TARGET", "torchrun")' in both["launchers/ray_train.py"]
     assert "${TARGET:-megatron}" in both["launchers/slurm.sh"]
 
 

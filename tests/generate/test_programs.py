@@ -104,7 +104,7 @@ def test_every_launcher_starts_megatron_by_its_own_arguments() -> None:
 def test_every_launcher_starts_torchtitan_by_its_own_arguments() -> None:
     files = with_launchers(SPECS["many-nodes"], ["torchtitan"])
     assert files["launchers/README.md"].count(" --training.steps 1000") == 4
-    for name in ("job.yaml", "pytorchjob.yaml", "trainjob.yaml"):
+    for name in ("job.yaml", "trainjob.yaml"):
         assert '"--training.steps", "1000"' in files[f"launchers/{name}"]
 
 

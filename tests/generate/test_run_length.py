@@ -20,11 +20,6 @@ DEFAULTS: Mapping[str, tuple[dict[str, Any], str, str]] = {
         "settings.py",
         r'"--max-steps", type=int, default=([0-9_]+)',
     ),
-    "deepspeed": (
-        {"framework": "deepspeed"},
-        "settings.py",
-        r'"--max-steps", type=int, default=([0-9_]+)',
-    ),
     "megatron": ({"framework": "megatron"}, "launch.sh", "--train-iters ([0-9]+)"),
     "megatron-bridge": (LORA, "finetune.py", r'"--train-iters", type=int, default=([0-9_]+)'),
     "torchtitan": ({"framework": "torchtitan"}, "plan.py", r"\bsteps=([0-9_]+)"),

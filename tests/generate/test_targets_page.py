@@ -86,7 +86,7 @@ def layouts_text(
         for target in its
     ]
     names = [
-        f"{target} with DeepSpeed" if framework == "deepspeed" != target else target
+        f"{target} with DeepSpeed" if framework == "deepspeed" else target
         for framework, target in columns
     ]
     rows = [

@@ -29,7 +29,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "DeepSpeed": ({"recipe": {"framework": "deepspeed"}}, "trainer"),
     "DeepSpeed from random weights": (
         {"recipe": {"framework": "deepspeed", "job": "pretrain"}},
-        "deepspeed",
+        "trainer",
     ),
     "adapters": ({"recipe": {"method": "lora"}}, "trainer"),
 }
@@ -81,10 +81,10 @@ def test_pods_bring_the_image_that_they_run() -> None:
     ("files", "field", "message", "hint"),
     [
         (
-            {"targets": ["deepsped"]},
+            {"targets": ["axolotll"]},
             "files.targets",
-            "unknown target 'deepsped'",
-            "did you mean deepspeed?",
+            "unknown target 'axolotll'",
+            "did you mean axolotl?",
         ),
         (
             {"targets": ["accelerate"]},
@@ -93,10 +93,10 @@ def test_pods_bring_the_image_that_they_run() -> None:
             "--target trainer, or torchrun where Trainer does not divide the model",
         ),
         (
-            {"targets": ["deepspeed"]},
+            {"targets": ["torchtitan"]},
             "files.targets",
-            "no files for deepspeed: it runs plans of deepspeed, and this one is of torch",
-            "--framework deepspeed plans for it; this plan has trainer, torchrun, llama-factory",
+            "no files for torchtitan: it runs plans of torchtitan, and this one is of torch",
+            "--framework torchtitan plans for it; this plan has trainer, torchrun, llama-factory",
         ),
         (
             {"launchers": ["kubeflow"]},
@@ -107,7 +107,7 @@ def test_pods_bring_the_image_that_they_run() -> None:
         (
             {"targets": ["llama-factory"], "launchers": ["ray"]},
             "files.launchers",
-            "no launcher ray for this plan: it starts torchrun, deepspeed, trainer",
+            "no launcher ray for this plan: it starts torchrun, trainer",
             "there are ssh, slurm",
         ),
     ],

@@ -175,7 +175,6 @@ def test_another_plan_leaves_no_target_of_the_earlier_one(
     ("recipe", "strategy"),
     [
         ({}, {"pipeline_parallel_size": 2, "tensor_parallel_size": 2}),
-        ({"framework": "deepspeed"}, {"pipeline_parallel_size": 2, "zero_stage": 0}),
         ({"framework": "deepspeed"}, {"zero_stage": 3}),
         ({"framework": "megatron"}, {}),
     ],
@@ -246,7 +245,7 @@ def test_a_framework_has_the_targets_that_its_estimates_hold_for(
     resolved, plan = answers.suggest(request, allow_paths=False)
     files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
     assert f"${{TARGET:-{first}}}" in files["launchers/slurm.sh"]
-    assert ("deepspeed/train.py" in files) == (framework == "deepspeed")
+    assert ("trainer/ds_config.json" in files) == (framework == "deepspeed")
 
 
 @pytest.mark.parametrize(
@@ -287,23 +286,6 @@ def test_a_plans_numbers_are_literals_in_its_scripts(planned: tuple[Plan, Any]) 
         if name.endswith("/settings.py"):
             line = next(line for line in text.splitlines() if line.startswith("EXPECTED_TOKENS"))
             assert ast.literal_eval(line.partition(" = ")[2]) > 0
-
-
-def test_a_pipeline_of_deepspeeds_has_files_and_trainer_has_none() -> None:
-    strategy = {"pipeline_parallel_size": 2, "tensor_parallel_size": 1}
-    request = parse_request(
-        {
-            "model": "gpt2",
-            "cluster": {"gpu": "a100", "gpus_per_node": 4},
-            "recipe": {"framework": "deepspeed"},
-            "strategy": strategy,
-        }
-    )
-    resolved, plan = answers.suggest(request, allow_paths=False)
-    files = bundle_files(plan, answers.answer_plan(resolved, plan, None), EVERY)
-    assert "LAYERS_PER_STAGE = (6, 6)" in script_of(files, "deepspeed")
-    assert not any(name.startswith("trainer/") for name in files)
-    assert "Trainer divides the data, not the model" in files["README.md"]
 
 
 def test_the_spec_has_every_field_of_the_layout(

@@ -341,8 +341,8 @@ def test_a_folder_without_what_can_be_run_is_refused(tmp_path: Path, plan: dict[
         raise_of(runner.invoke(cli, ["verify", str(tmp_path)]))
     (tmp_path / "torchrun" / "launch.sh").write_text("echo CUDA out of memory; exit 1\n")
     assert runner.invoke(cli, ["verify", str(tmp_path)]).exit_code == 4
-    with pytest.raises(InvalidInputError, match="no target deepspeed"):
-        raise_of(runner.invoke(cli, ["verify", str(tmp_path), "--target", "deepspeed"]))
+    with pytest.raises(InvalidInputError, match="no target trainer"):
+        raise_of(runner.invoke(cli, ["verify", str(tmp_path), "--target", "trainer"]))
     with pytest.raises(InvalidInputError, match=r"cannot read .*No such file"):
         raise_of(runner.invoke(cli, ["verify", str(tmp_path / "torchrun" / "none.log")]))
     far = tmp_path / "torchrun" / "a" / "b" / "c" / "run.log"

@@ -1,4 +1,4 @@
-"""torchrun, without a traceback of its own where train.py has said what is wrong."""
+"""torchrun, without a report and a traceback of its own where train.py has said what is wrong."""
 
 import logging
 import sys
@@ -7,11 +7,9 @@ from torch.distributed import run
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-# It reports each process that ends with a status, after train.py has said why.
 logging.getLogger(SignalException.__module__).setLevel(logging.CRITICAL)
-del sys.argv[0]
 try:
-    run.main()
+    run.main(sys.argv[2:])
 except ChildFailedError as error:
     _, failure = error.get_first_failure()
     if failure.exitcode < 0:

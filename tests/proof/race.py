@@ -9,8 +9,9 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,9 +21,11 @@ from planner.machine.document import Machine
 from planner.machine.reading import read_machine
 from planner.machine.writing import write_machine
 from planner.race.entrants import Entrant, entrants_of_folder
-from planner.race.odds import FEWEST, is_open
-from planner.race.rounds import Race, Standing, run_all
+from planner.race.heat import Limits, run_once
+from planner.race.odds import FEWEST, interval, is_open
+from planner.race.rounds import FAILED, OPEN, Race, Standing, run_all
 from planner.race.ways import Here
+from planner.verify.real_step import START_SECONDS
 from proof.__main__ import PLANNER, lines_of
 from proof.jobs import LOCAL, RUNS, SUBJECTS, Run, write_models
 from proof.measured import FOLDER, RACE, machine_name, steps_of_layouts, write_races
@@ -109,26 +112,46 @@ def _race_and_run(plans: Path, done: Path) -> None:
     open_ones = [
         each for each in every if is_open("torch", fastest, each.planned.step_seconds.likely)
     ]
-    _time(open_ones[:_MOST], _BUDGET_SECONDS, {**place, "job": RACE, "turn": 1}, done)
+    race = Race(budget_seconds=_BUDGET_SECONDS, way=Here(on_cpus=True))
+    _time(lambda: run_all(open_ones[:_MOST], race), {**place, "job": RACE, "turn": 1}, done)
     close = every
     for turn in range(1, _TURNS + 1):
         for each in close if len(close) > 1 else ():
-            _time([each], _longest(each), {**place, "job": each.name, "turn": turn}, done)
+            job = {**place, "job": each.name, "turn": turn}
+            _time(partial(_run_alone, each), job, done)
         steps = steps_of_layouts(each for each in lines_of(done) if place.items() <= each.items())
         near = _CLOSE * min(steps.values())
         close = [each for each in every if steps.get(each.name, math.inf) <= near]
 
 
-def _longest(each: Entrant) -> float:
-    return max(_LONGEST_RUN, (1 + FEWEST) * each.planned.step_seconds.likely)
+def _run_alone(entrant: Entrant) -> tuple[Sequence[Standing], bool]:
+    """Run a layout until its median is known, or its time is over."""
+    longest = max(_LONGEST_RUN, (1 + FEWEST) * entrant.planned.step_seconds.likely)
+    limits = Limits(start_seconds=START_SECONDS, seconds=longest, step_seconds=longest)
+    heat = run_once(
+        entrant,
+        limits,
+        lambda seconds: interval(seconds).is_known,
+        Here(on_cpus=True),
+        lambda _why: None,
+    )
+    standing = Standing(
+        entrant=entrant,
+        starts=[heat.seconds] if heat.seconds else [],
+        state=FAILED if heat.why else OPEN,
+        why=heat.why,
+    )
+    return [standing], heat.is_stopped
 
 
-def _time(entrants: Sequence[Entrant], budget: float, said: dict[str, Any], done: Path) -> None:
-    """Run some plans as a race does, and write down what it took and showed; what failed is written down too."""
+def _time(
+    run: Callable[[], tuple[Sequence[Standing], bool]], said: dict[str, Any], done: Path
+) -> None:
+    """Run some plans, and write down what it took and showed; what failed is written down too."""
     if any(said.items() <= each.items() for each in lines_of(done)):
         return
     begun = time.monotonic()
-    standings, is_stopped = run_all(entrants, Race(budget_seconds=budget, way=Here(on_cpus=True)))
+    standings, is_stopped = run()
     taken = time.monotonic() - begun
     if is_stopped:
         raise SystemExit(f"{said}: stopped")

@@ -25,7 +25,6 @@ from planner.race.heat import Limits, run_once
 from planner.race.odds import FEWEST, interval, is_open
 from planner.race.rounds import FAILED, OPEN, Race, Standing, run_all
 from planner.race.ways import Here
-from planner.verify.real_step import START_SECONDS
 from proof.__main__ import PLANNER, lines_of
 from proof.jobs import LOCAL, RUNS, SUBJECTS, Run, write_models
 from proof.measured import FOLDER, RACE, machine_name, steps_of_layouts, write_races
@@ -36,6 +35,7 @@ _BUDGET_SECONDS = 600.0
 """What `planner race` has where nothing else is said."""
 _LONGEST_RUN = 15.0
 """Seconds, or that of as many steps as tell something of a median: a layout that is run alone ends then."""
+_LONGEST_START = 120.0
 _TURNS = 3
 """Of the layouts that may be the fastest: two starts of the same files differ."""
 _CLOSE = 1.1
@@ -114,7 +114,7 @@ def _race_and_run(plans: Path, done: Path) -> None:
     ]
     race = Race(budget_seconds=_BUDGET_SECONDS, way=Here(on_cpus=True))
     _time(lambda: run_all(open_ones[:_MOST], race), {**place, "job": RACE, "turn": 1}, done)
-    close = every
+    close: Sequence[Entrant] = every
     for turn in range(1, _TURNS + 1):
         for each in close if len(close) > 1 else ():
             job = {**place, "job": each.name, "turn": turn}
@@ -127,7 +127,7 @@ def _race_and_run(plans: Path, done: Path) -> None:
 def _run_alone(entrant: Entrant) -> tuple[Sequence[Standing], bool]:
     """Run a layout until its median is known, or its time is over."""
     longest = max(_LONGEST_RUN, (1 + FEWEST) * entrant.planned.step_seconds.likely)
-    limits = Limits(start_seconds=START_SECONDS, seconds=longest, step_seconds=longest)
+    limits = Limits(start_seconds=_LONGEST_START, seconds=longest, step_seconds=longest)
     heat = run_once(
         entrant,
         limits,

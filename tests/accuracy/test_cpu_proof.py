@@ -93,6 +93,11 @@ def test_the_page_is_what_the_measurements_give(
     check_block(block, body, update=update, page=PAGE)
 
 
+def test_local_sgd_is_the_fastest_on_every_wire_as_the_page_says(found: list[Judged]) -> None:
+    for job in by_job(found):
+        assert (job.fastest.run.layout, job.chosen.run.layout) == ("local-16", "local-16")
+
+
 def test_the_page_says_when_and_on_what(request: pytest.FixtureRequest) -> None:
     update = bool(request.config.getoption("--update-golden"))
     said = table().get("source", "")
@@ -103,16 +108,17 @@ def test_the_page_says_when_and_on_what(request: pytest.FixtureRequest) -> None:
 def test_a_race_is_judged_by_runs_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def line(job: str, seconds: float, *plans: tuple[str, float]) -> str:
+    def line(job: str, seconds: float, *plans: tuple[str, float], turn: int = 1) -> str:
         shown = [{"layout": name, "steps": 9, "step": [0, step, 1]} for name, step in plans]
         failed = {"layout": "tp", "steps": 0, "step": None}
-        said = {"wire": "1-gbit", "model": "llama", "job": job, "seconds": seconds}
-        return json.dumps({**said, "plans": [*shown, failed]}) + "\n"
+        said = {"wire": "1-gbit", "model": "llama", "job": job, "turn": turn}
+        return json.dumps({**said, "seconds": seconds, "plans": [*shown, failed]}) + "\n"
 
     monkeypatch.setattr(measured, "RACES", tmp_path / "races.toml")
     monkeypatch.setattr(measured, "version", lambda name: f"of {name}")
-    runs = line("pp-4", 50.0, ("pp-4", 1.0)) + line("ddp", 70.0, ("ddp", 1.1))
-    (tmp_path / "lines").write_text(runs + line("race", 30.0, ("pp-4", 1.3), ("ddp", 1.2)))
+    turns = line("pp-4", 50.0, ("pp-4", 1.2)) + line("ddp", 70.0, ("ddp", 1.1))
+    turns += line("pp-4", 9.0, ("pp-4", 1.0), turn=2) + line("pp-4", 9.0, ("pp-4", 0.9), turn=3)
+    (tmp_path / "lines").write_text(turns + line("race", 30.0, ("pp-4", 1.3), ("ddp", 1.2)))
     measured.write_races(tmp_path / "lines")
     (found,) = measured.raced()
     assert (found.winner, found.fastest, found.raced) == ("ddp", "pp-4", 3)

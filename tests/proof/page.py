@@ -44,24 +44,6 @@ _FIGURES: tuple[tuple[str, str, Callable[[Sequence[Job]], str]], ...] = (
 )
 
 
-def jobs_table(judged: Sequence[Judged]) -> Iterator[str]:
-    """Yield each job: what was the fastest, what the planner says is, and on which side of the threshold it is."""
-    yield "| wire | model | fastest | planned to be | regret | correlation | DDP is left behind |"
-    yield "| --- | --- | --- | --- | ---: | ---: | --- |"
-    for job in by_job(judged):
-        run, (planned, measured) = job.fastest.run, job.sides
-        side = (
-            _YES[measured] if planned == measured else f"{_YES[measured]}, planned {_YES[planned]}"
-        )
-        yield (
-            f"| {run.wire.name} | {run.subject.name} | {run.layout} | {job.chosen.run.layout} |"
-            f" {job.regret:.1%} | {job.correlation:.2f} | {side} |"
-        )
-
-
-_YES = {True: "yes", False: "no"}
-
-
 def runs_table(judged: Sequence[Judged]) -> Iterator[str]:
     """Yield every run, a table for each wire: seconds of a step, and how far the plan is off."""
     by_place = {(each.run.wire, each.run.subject.name, each.run.layout): each for each in judged}
@@ -84,7 +66,6 @@ def _cell(each: Judged | None) -> str:
 
 BLOCKS: Mapping[str, Callable[[Sequence[Judged]], Iterator[str]]] = {
     "summary": summary,
-    "jobs": jobs_table,
     "runs": runs_table,
 }
 """By the name of their place on the page."""

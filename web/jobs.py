@@ -6,21 +6,17 @@ Nothing here knows the server: it may be called in any process.
 import gc
 import json
 from dataclasses import asdict
-from math import gcd
 from typing import TypeAlias
 
 from planner import answers
 from planner.advice.plan import Plan
 from planner.core.errors import InvalidInputError, PlannerError
-from planner.domain.job import Job
-from planner.domain.strategy import Layout
 from planner.generate.archive import zip_files
 from planner.generate.write_bundle import bundle_files
-from planner.request.schema import Request, Resolved, resolve
-from planner.request.sections import FilesRequest, StrategyRequest
-from planner.request.strategy import requested_layout
-from planner.search.candidate import estimate
+from planner.request.schema import Resolved
+from planner.request.sections import FilesRequest
 from web.form import Question, read_question
+from web.moved import moved
 from web.pages import render
 from web.permalink import other_question
 from web.phases import of_rollout
@@ -53,13 +49,15 @@ def draw_plan(query: Query, base_url: str) -> str:
 
 def draw_estimate(query: Query) -> str:
     """Return the first part of a plan's page, of the layout that a form holds with what its choices say otherwise."""
-    asked = read_question(as_chosen(query, holds_layout=True).items()).request
-    job = resolve(asked, allow_paths=False).job
-    if job.recipe.rollout:
-        _, plan = answers.suggest(asked, allow_paths=False)
+    asked, held = (
+        read_question(as_chosen(query, holds_layout=holds).items()).request
+        for holds in (False, True)
+    )
+    if held.recipe.job == "grpo":
+        _, plan = answers.suggest(held, allow_paths=False)
         shown = figures(plan.job, plan.chosen) | of_rollout(plan)
     else:
-        shown = figures(job, estimate(job, _held_layout(asked, job)))
+        shown = figures(*moved(held, asked))
     return render("_answer.html", **shown, is_estimate=True)
 
 
@@ -69,15 +67,6 @@ def draw_docs(description: bytes, base_url: str) -> str:
     schemas = said["components"]["schemas"].items()
     fields = {name: each for name, each in schemas if "properties" in each}
     return render("docs.html", paths=said["paths"], fields=fields, base_url=base_url)
-
-
-def _held_layout(asked: Request, job: Job) -> Layout:
-    """Return the layout that a form holds, with the largest part of its micro-batch that divides a rank's share."""
-    held = asked.strategy or StrategyRequest()
-    wanted = held.micro_batch_size or 1
-    smallest = requested_layout(held.model_copy(update={"micro_batch_size": None}), job)
-    share = job.recipe.global_batch_size // int(smallest.data_parallel_size)
-    return requested_layout(held.model_copy(update={"micro_batch_size": gcd(share, wanted)}), job)
 
 
 def draw_comparison(query: Query) -> str:

@@ -72,7 +72,9 @@ def _on(question: Question, plan: Plan, gpus: int) -> dict[str, str]:
     cluster = plan.job.cluster
     per_node = min(gpus, cluster.gpus_per_node)
     if 1 < per_node < len(cluster.gpu_order):
-        return {"max_gpus": str(gpus)}
+        nodes = gpus // per_node
+        is_part = nodes != question.request.cluster.nodes
+        return {"max_gpus": str(gpus), **({"nodes": str(nodes)} if is_part else {})}
     machine = {"gpus_per_node": str(per_node), "nodes": str(gpus // per_node)}
     if is_list(question.values.get("gpu", "")):
         machine["gpu"] = cluster.gpu.name
@@ -189,7 +191,7 @@ def meant_links(
 ) -> tuple[tuple[str, str], ...]:
     """Return the links to the same question with each name that was perhaps meant; none where more is wrong."""
     wrong = list(problems)
-    found = _MEANT.fullmatch(wrong[0].hint) if len(wrong) == 1 else None
+    found = _MEANT.match(wrong[0].hint) if len(wrong) == 1 else None
     said = _of_form(query)
     if found is None or control_of(wrong[0].field) not in said:
         return ()

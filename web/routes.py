@@ -43,7 +43,9 @@ ResultT = TypeVar("ResultT")
 _FORM_PATHS = frozenset({"/", "/plan", "/plan.zip"})
 """Where an error belongs above the form that caused it."""
 _LISTS = ("/rules", "/terms", *sheet_routes.PATHS)
-_PAGE_PATHS = frozenset({*_FORM_PATHS, *_LISTS, *tool_routes.PATHS, "/compare", "/docs"})
+_PAGE_PATHS = frozenset(
+    {*_FORM_PATHS, *_LISTS, *tool_routes.PATHS, "/compare", "/docs", "/estimate"}
+)
 _LONGEST = 12_000
 """Characters of a pasted text in a link, packed: of an address, proxies read that many."""
 _LONGEST_FIELD = 1_000

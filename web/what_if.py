@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlencode
 from planner.advice.plan import Plan
 from planner.core.errors import PlannerError
 from planner.domain.job import Job
-from planner.domain.strategy import STAGES
+from planner.domain.strategy import STAGES, ZERO_1, Offload
 from planner.hardware.mixed_gpus import is_list
 from planner.request.schema import Resolved, resolve
 from web.form import Question, read_question
@@ -17,17 +17,14 @@ from web.permalink import opening, otherwise
 _CARDS = ("h100-sxm-80gb", "a100-sxm-80gb", "rtx-4090", "l40s")
 """What most runs are on, as they are sold: one to rent by the node, one to own, one between them."""
 _MOST_CARDS = 3
+_GPUS = ("gpus_per_node", "nodes")
 _GPUS_OF_A_NODE = 8
 """From here on more GPUs are more nodes."""
 _METHODS = {"full": "all weights", "lora": "LoRA", "qlora": "QLoRA"}
 _FRAMEWORKS = ("torch", "deepspeed", "megatron", "torchtitan")
 """That divide the model in ways of their own; the others run one of these."""
-_FOLLOWING = (
-    "data_parallel_size",
-    "data_parallel_replicate_size",
-    "data_parallel_shard_size",
-    "gradient_accumulation_steps",
-)
+_RANKS = ("data_parallel_size", "data_parallel_replicate_size", "data_parallel_shard_size")
+_FOLLOWING = (*_RANKS, "gradient_accumulation_steps")
 """Sizes that follow from the number of GPUs and the batch."""
 
 
@@ -64,7 +61,7 @@ def what_ifs(question: Question, resolved: Resolved, plan: Plan) -> tuple[WhatIf
     said = {*question.short, *_layout(question, plan), "global_batch_size"}
     asked = _Asked(question=question, batch=job.recipe.global_batch_size, said=frozenset(said))
     groups = {
-        "GPUs": _gpus(asked, job),
+        "GPUs": _gpus(asked),
         "Card": _cards(asked, job),
         "Sequence": _sequences(asked, job),
         "Batch": _batches(asked, plan),
@@ -99,7 +96,8 @@ def _layout(question: Question, plan: Plan) -> dict[str, str]:
     """Return what the chosen layout says otherwise than the question."""
     s, asked = plan.chosen.strategy, packed(question.short)
     opened = dict(parse_qsl(opening(question, plan, s)))
-    follows = {*_FOLLOWING} - ({"data_parallel_shard_size"} if s.is_hybrid else set())
+    of_few = _RANKS if s.data_parallel_size == 1 else ("data_parallel_shard_size",) * s.is_hybrid
+    follows = {*_FOLLOWING} - {*of_few}
     said = {name: text for name, text in opened.items() if name not in follows}
     return dict(parse_qsl(otherwise(said, asked)))
 
@@ -159,14 +157,15 @@ class _Asked:
 _Choices = Iterator[Choice | None]
 
 
-def _gpus(asked: _Asked, job: Job) -> _Choices:
-    """Yield a quarter to four times the GPUs: nodes where there are several, else those of the node."""
+def _gpus(asked: _Asked) -> _Choices:
+    """Yield a quarter to four times the GPUs asked: nodes where there are several, else those of the node."""
     if asked.says("max_gpus", "deadline_hours") or asked.question.request.objective in {
         "gpus",
         "cost",
     }:
         return
-    nodes, per_node = job.cluster.nodes, job.cluster.gpus_per_node
+    cluster = resolve(asked.question.request, allow_paths=False).job.cluster
+    nodes, per_node = cluster.nodes, cluster.gpus_per_node
     is_whole = asked.says("instance", "topology") or is_list(asked.question.values.get("gpu", ""))
     by_node = nodes > 1 or is_whole
     for gpus in _around(nodes * per_node):
@@ -176,8 +175,9 @@ def _gpus(asked: _Asked, job: Job) -> _Choices:
         are_nodes = by_node or gpus > max(per_node, _GPUS_OF_A_NODE)
         counted, left = divmod(gpus, per_node if are_nodes else 1)
         if not left and counted:
-            name = "nodes" if are_nodes else "gpus_per_node"
-            changed = {**dict.fromkeys(_FOLLOWING, ""), name: str(counted)}
+            name = _GPUS[are_nodes]
+            said = {each: asked.question.short.get(each, "") for each in _GPUS}
+            changed = {**dict.fromkeys((*_FOLLOWING, "max_gpus"), ""), **said, name: str(counted)}
             yield asked.choice(f"{gpus:,}", changed, gpus)
 
 
@@ -231,23 +231,27 @@ def _micro_batches(asked: _Asked, plan: Plan) -> _Choices:
 
 
 def _stages(asked: _Asked, plan: Plan) -> _Choices:
-    """Yield the other ZeRO stages of the same division of the model."""
-    parts = plan.chosen.strategy.family.split("+")
+    """Yield the other ZeRO stages of the same division of the model; a host keeps what a stage shares out alone."""
+    layout, framework = plan.chosen.strategy, plan.job.framework
+    parts = layout.family.split("+")
     now = next((part for part in parts if part in {*STAGES, "hsdp"}), "")
-    of_data = dict.fromkeys(("zero_stage", *_FOLLOWING[:-1]), "")
+    is_whole = layout.offload != Offload.OPTIMIZER
+    least = framework.sharding.parameters_sharded_from if is_whole else ZERO_1
     for name, stage in STAGES.items() if now else ():
-        family = "+".join(name if part == now else part for part in parts)
+        kept = [part for part in parts if stage >= least or part != "offload"]
+        family = "+".join(name if part == now else part for part in kept)
         label = f"{stage} ({name})" if not stage else str(stage)
         if name == now:
             yield Choice(label=label)
         else:
-            yield asked.choice(label, {**of_data, "strategy": family})
+            cleared = ("zero_stage", *_RANKS, *(("offload",) if kept != parts else ()))
+            yield asked.choice(label, {**dict.fromkeys(cleared, ""), "strategy": family})
     if now == "hsdp":
         yield Choice(label=now)
 
 
 def _losses(asked: _Asked, job: Job) -> _Choices:
-    for name in job.framework.capabilities.losses:
+    for name in job.framework.capabilities.losses if job.model.has_token_loss else ():
         if name == job.recipe.loss:
             yield Choice(label=name)
         else:

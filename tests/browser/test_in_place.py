@@ -9,6 +9,7 @@ from playwright.sync_api import Page, Request, Route, expect
 
 pytest_plugins = ["chromium"]
 
+LLAMA = "/plan?model=meta-llama/Llama-3.1-70B&gpu=h100-sxm-80gb&gpus_per_node=8&nodes=16"
 TOP = "document.querySelector('#what-if').getBoundingClientRect().top"
 
 
@@ -237,6 +238,55 @@ def test_each_of_ten_moves_is_answered_and_the_last_is_planned(visit: Visitor) -
     opened.check()
 
 
+MOVES = (
+    ("GPUs", "512"),
+    ("Recompute", "full"),
+    ("Sequence", "2,048"),
+    ("Loss", "chunked"),
+    ("GPUs", "64"),
+    ("ZeRO stage", "2"),
+    ("Sequence", "8,192"),
+    ("ZeRO stage", "3"),
+    ("Loss", "standard"),
+    ("GPUs", "256"),
+)
+
+
+def test_each_move_beside_a_large_plan_is_estimated_while_a_search_goes_on(visit: Visitor) -> None:
+    opened = visit(viewport={"width": 1280, "height": 900})
+    page = opened.page
+    page.goto(opened.origin + LLAMA)
+    page.route("**/plan", lambda _: None)
+    for number, (name, label) in enumerate(MOVES):
+        with page.expect_response(lambda answer: "/estimate?" in answer.url) as asked:
+            page.get_by_label(name, exact=True).select_option(label=label)
+        assert asked.value.ok, (name, label)
+        title = asked.value.text().partition("<h1")[2].partition(">")[2].partition(" <")[0]
+        see_title(page, title)
+        expect(page.locator(".chips .estimate")).to_have_count(1)
+        if number == len(MOVES) // 2:
+            page.wait_for_selector("main[aria-busy]")  # the search, which is never answered
+    assert sum("/estimate?" in url for url in opened.requests) == len(MOVES)
+    page.unroute("**/plan")
+    last = {"GPUs": "256", "Sequence": "8,192", "Loss": "chunked"}
+    page.get_by_label("Loss", exact=True).select_option(label=last["Loss"])
+    page.wait_for_url("**nodes=32*loss=chunked*")
+    expect(page.locator(".chips .estimate")).to_have_count(0)
+    for name, label in last.items():
+        expect(page.get_by_label(name, exact=True).locator(":checked")).to_have_text(label)
+    opened.check()
+
+
+def test_a_choice_that_no_layout_runs_is_refused_before_it_is_searched(visit: Visitor) -> None:
+    opened = visit()
+    page = opened.page
+    page.goto(opened.origin + GPT2)
+    page.route("**/plan", lambda _: None)
+    page.get_by_label("Micro-batch", exact=True).select_option(label="4")
+    page.get_by_label("GPUs", exact=True).select_option(label="16")
+    expect(page.get_by_role("alert")).to_contain_text("does not split over 16 GPUs")
+
+
 def hold_estimates(page: Page) -> list[Route]:
     """Let no estimate be answered; return those that are asked for."""
     held: list[Route] = []
@@ -284,7 +334,7 @@ def test_choices_that_cannot_be_together_stay_beneath_what_is_wrong(visit: Visit
     page.goto(opened.origin + GPT2)
     page.get_by_label("Micro-batch", exact=True).select_option(label="4")
     page.get_by_label("GPUs", exact=True).select_option(label="16")
-    expect(page.get_by_role("alert")).to_contain_text("Global batch size")
+    expect(page.get_by_role("alert")).to_contain_text("lobal batch")
     expect(page.get_by_label("GPUs", exact=True).locator(":checked")).to_have_text("16")
     assert page.locator("main[aria-busy]").count() == 0
     page.get_by_label("GPUs", exact=True).select_option(label="8")

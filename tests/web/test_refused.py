@@ -47,3 +47,5 @@ def test_a_name_that_was_perhaps_meant_is_a_link(client: TestClient) -> None:
     assert "/plan?model=gpt2&gpus_per_node=4&gpu=h100" in links
     two_wrong = client.get("/plan", params={**GPT2, "gpu": "h1000", "framework": "trch"}).text
     assert "gpu=h100&" not in unescape(two_wrong)
+    away = client.get("/plan", params={**GPT2, "model": "openai/gtp2"}).text
+    assert "/plan?model=openai-community%2Fgpt2&gpus_per_node=4" in unescape(away)

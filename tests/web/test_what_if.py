@@ -27,6 +27,20 @@ PIPELINE = {
     "pipeline_parallel_size": "2",
 }
 
+OF_HALF = {
+    "model": "deepseek-ai/DeepSeek-V3",
+    "gpu": "h100",
+    "gpus_per_node": "8",
+    "nodes": "256",
+    "framework": "megatron",
+}
+"""Its plan is on half of each node."""
+LLAMA = {"model": "meta-llama/Llama-3.1-70B", "gpu": "h100", "gpus_per_node": "8", "nodes": "16"}
+OFFLOADED = {"model": "meta-llama/Llama-3.1-70B", "gpus_per_node": "8", "framework": "megatron"}
+"""Its tensors are divided over all GPUs, which leaves data parallelism one."""
+ALONE = {"model": "meta-llama/Llama-3.1-70B", "method": "lora"}
+SENTENCES = {"model": "bert-base-uncased", "gpus_per_node": "8", "nodes": "4"}
+
 SIZES = ("GPUs", "Sequence", "Micro-batch", "Recompute", "ZeRO stage", "Loss")
 
 
@@ -42,7 +56,10 @@ def choices(query: dict[str, str]) -> tuple[dict[str, WhatIf], dict[str, str]]:
     return {each.name: each for each in groups}, beside_choices(question, resolved, plan)
 
 
-@pytest.mark.parametrize("query", [GPT2, SHARDED, PIPELINE, {"model": "gpt2", "max_gpus": "8"}])
+@pytest.mark.parametrize(
+    "query",
+    [GPT2, SHARDED, PIPELINE, {"model": "gpt2", "max_gpus": "8"}, OF_HALF, OFFLOADED, SENTENCES],
+)
 def test_an_estimate_with_nothing_changed_is_the_plan(query: dict[str, str]) -> None:
     question = read_question(query.items())
     resolved, plan = answers.suggest(question.request, allow_paths=False)
@@ -63,6 +80,37 @@ def test_sizes_are_estimated_without_a_search(query: dict[str, str], estimated: 
     ]
     assert before not in changed
     assert len(changed) >= estimated
+
+
+@pytest.mark.parametrize("query", [LLAMA, OF_HALF, OFFLOADED, ALONE, SENTENCES])
+def test_every_choice_has_an_estimate(query: dict[str, str]) -> None:
+    groups, beside = choices(query)
+    assert {"GPUs", "Recompute"} <= groups.keys()
+    for each in groups.values():
+        for choice in each.choices:
+            assert "amount" in draw_estimate((*beside.items(), (CHANGE, choice.change)))
+
+
+def test_a_layout_whose_sizes_cannot_stay_gives_way_to_the_nearest() -> None:
+    groups, beside = choices(LLAMA)
+    assert "ZeRO-3 over 128 GPUs" in draw_estimate(tuple(beside.items()))
+    (more,) = (each.change for each in groups["GPUs"].choices if each.label == "512")
+    shown = draw_estimate((*beside.items(), (CHANGE, more), (CHANGE, "recompute=full")))
+    assert "Tensor parallel 4 x HSDP over 512 GPUs" in shown
+
+
+@pytest.mark.parametrize("query", [OF_HALF, SENTENCES])
+def test_gpus_are_those_asked_however_many_a_plan_leaves_idle(query: dict[str, str]) -> None:
+    groups, beside = choices(query)
+    for choice in groups["GPUs"].choices:
+        asked = as_chosen((*beside.items(), (CHANGE, choice.change)))
+        job = resolve(read_question(asked.items()).request, allow_paths=False).job
+        assert f"{job.cluster.world_size:,}" == choice.label
+
+
+def test_no_loss_of_tokens_is_a_choice_where_there_are_none() -> None:
+    groups, _ = choices(SENTENCES)
+    assert "Loss" not in groups
 
 
 def test_choices_add_up() -> None:
@@ -93,9 +141,9 @@ def test_a_form_of_choices_leads_to_a_plan_beside_the_one_before(client: TestCli
 
 def test_what_no_layout_runs_has_no_estimate(client: TestClient) -> None:
     _, beside = choices(PIPELINE)
-    answer = client.get("/estimate", params={**beside, CHANGE: "gpus_per_node=1"})
+    answer = client.get("/estimate", params={**beside, CHANGE: "pipeline_parallel_size=5"})
     assert answer.status_code == 422
-    assert answer.json()["field"]
+    assert 'class="alert"' in answer.text
 
 
 def test_a_page_has_a_label_for_every_choice(client: TestClient) -> None:

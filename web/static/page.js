@@ -7,6 +7,7 @@
   document.body.append(status);
   const address = () => location.pathname + location.search;
   const choicesTop = () => document.querySelector("#what-if")?.getBoundingClientRect().top;
+  const read = (text) => new DOMParser().parseFromString(text, "text/html");
   let shown = address(), asked, rests, estimated;
   const REST_MS = 900;
 
@@ -56,19 +57,13 @@
   addEventListener("beforeprint", () => parts().forEach((part) => { part.open = true; }));
 
   function show(cfg) {
-    const page = new DOMParser().parseFromString(cfg.text, "text/html");
+    const page = read(cfg.text);
     const fresh = page.querySelector("main");
     if (!fresh) {
       location.assign(cfg.response.url);
       return;
     }
-    // Choices that cannot be together stay, beneath what is wrong.
-    const wrong = cfg.body && fresh.querySelector(".alert"), box = main.querySelector("#answer");
-    if (wrong && box) {
-      box.querySelector(".alert")?.remove();
-      showEstimate(box.outerHTML.replace(">", () => `>${wrong.outerHTML}`));
-      return done();
-    }
+    if (cfg.body && showWrong(fresh)) return done();
     const place = choicesTop();
     const chosen = document.activeElement?.closest(".what-if") ? document.activeElement.id : "";
     const were = new Map(folds().map(([name, fold]) => [name, fold.open]));
@@ -95,9 +90,9 @@
     const query = () => String(new URLSearchParams(new FormData(form)));
     for (let said = ""; form.isConnected && said !== query();) {
       said = query();
-      // What has no estimate is left to the search.
-      const text = await fetch(`/estimate?${said}`).then((answer) => answer.ok && answer.text()).catch(() => "");
-      if (text && form.isConnected) showEstimate(text);
+      // What has neither is left to the search.
+      const text = await fetch(`/estimate?${said}`).then((answer) => answer.status < 429 && answer.text()).catch(() => "");
+      if (text && form.isConnected && !showWrong(read(text))) showEstimate(text);
     }
     if (estimated === form) estimated = null;
   }
@@ -106,6 +101,15 @@
     asked?.abort();
     clearTimeout(rests);
     done();
+  }
+
+  /* Choices that cannot be together stay, beneath why. */
+  function showWrong(page) {
+    const wrong = page.querySelector(".alert"), box = main.querySelector("#answer");
+    if (!wrong || !box) return;
+    box.querySelector(".alert")?.remove();
+    showEstimate(box.outerHTML.replace(">", () => `>${wrong.outerHTML}`));
+    return true;
   }
 
   function showEstimate(text) {

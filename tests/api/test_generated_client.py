@@ -22,8 +22,8 @@ post_hooks: []
 """The generator knows neither type, both are bytes; what it would format afterwards it looks for in PATH."""
 
 USE = """
-import io, json, sys, time, zipfile
-from planner_client import Client
+import importlib, io, json, pkgutil, sys, time, zipfile
+from planner_client import Client, api
 from planner_client.api.later import begin_job, job, leave_job
 from planner_client.api.planning import bundle, estimate, estimate_many, suggest, suggest_many, zipped_bundle
 from planner_client.api.questions import batch, machine, raced as shown, timings
@@ -55,7 +55,9 @@ def lines(route, *asked):
 
 suggested = lines(suggest_many, asked.to_dict(), {"modle": "gpt2"})
 estimated = lines(estimate_many, layout.to_dict())
+modules = [each.name for each in pkgutil.walk_packages(api.__path__, "planner_client.api.") if not each.ispkg]
 print(json.dumps({
+    "typed": {name: hasattr(importlib.import_module(name), "sync") for name in modules},
     "family": suggest.sync(client=client, body=asked).chosen.family,
     "zero_stage": estimate.sync(client=client, body=layout).strategy.zero_stage,
     "files": sorted(bundle.sync(client=client, body=asked).files.to_dict()),
@@ -112,6 +114,9 @@ def test_a_generated_client_plans_estimates_and_fetches_files(python: Path, tmp_
         )
     assert used.returncode == 0, used.stderr
     said = json.loads(used.stdout)
+    routes = [each for path in json.loads(described().body)["paths"].values() for each in path]
+    assert len(said["typed"]) == len(routes)
+    assert all(said["typed"].values()), said["typed"]
     assert (said["family"], said["zero_stage"]) == ("ddp", 2)
     assert "trainer/train.py" in said["files"]
     assert said["zipped"] == [f"plan/{name}" for name in said["files"]]

@@ -47,13 +47,15 @@ class Point:
     is_chosen: bool = False
 
     @property
+    def figures(self) -> str:
+        """Return what tells it from points of the same family."""
+        memory, step = self.candidate.memory, self.candidate.step_time
+        return f"{format_bytes(memory.reserved_bytes)}, {format_seconds(step.step_seconds)}"
+
+    @property
     def title(self) -> str:
         """Return what the point is, in words."""
-        figures = (
-            format_bytes(self.candidate.memory.reserved_bytes),
-            format_seconds(self.candidate.step_time.step_seconds),
-        )
-        return f"{self.candidate.strategy.family} on {format_gpus(self.gpus)}: {', '.join(figures)}"
+        return f"{self.candidate.strategy.family} on {format_gpus(self.gpus)}: {self.figures}"
 
 
 def beaten_by(candidate: Candidate, chosen: Candidate) -> bool:

@@ -15,6 +15,7 @@ IMPORTS = "# imports"
 """The line that a template of a module has in their place."""
 
 _LINE_LENGTH = 100
+_WHOLE = "the module itself"
 
 
 @frozen
@@ -45,7 +46,8 @@ def with_imports(files: Mapping[str, str]) -> dict[str, str]:
         for name, text in files.items()
         if name.endswith(".py") and f"\n{IMPORTS}\n" in text
     }
-    owners = {name: module for module, text in modules.items() for name in _names(text)[0]}
+    owners = dict.fromkeys(modules, _WHOLE)
+    owners |= {name: module for module, text in modules.items() for name in _names(text)[0]}
     written = {
         f"{module}.py": text.replace(f"\n{IMPORTS}\n", f"\n{_imports(text, owners)}\n")
         for module, text in modules.items()
@@ -77,7 +79,9 @@ def _imports(text: str, owners: Mapping[str, str]) -> str:
     sections: dict[int, list[tuple[bool, str, str]]] = {0: [], 1: [], 2: []}
     named: dict[tuple[int, str], list[str]] = {}
     for name in used:
-        if name in owners:
+        if owners.get(name) == _WHOLE:
+            sections[2].append((True, name, f"import {name}"))
+        elif name in owners:
             named.setdefault((2, owners[name]), []).append(name)
         elif name in _owners():
             module = _owners()[name]

@@ -42,17 +42,23 @@ class Axes:
 
     sizes: Mapping[str, int]
     data: tuple[str, ...]
-    """Those along which the data differs; the first grows with the number of processes."""
+    """Those along which the samples differ; the first grows with the number of processes."""
 
     @property
-    def batch(self) -> tuple[str, ...]:
-        """Return those along which the parameters are the same, and the tokens are not."""
-        return tuple(name for name in self.sizes if name in (*self.data, "context"))
+    def flattened(self) -> Mapping[str, tuple[str, ...]]:
+        """Return those that have a name together: along `data` the samples differ, along `batch` the tokens."""
+        data = {"data": self.data} if len(self.data) > 1 else {}
+        return {**data, **({"batch": (*self.data, "context")} if "context" in self.sizes else {})}
+
+    @property
+    def batch(self) -> str:
+        """Return along which the parameters are the same, and the tokens are not."""
+        return "batch" if "context" in self.sizes else "data"
 
     @property
     def growing(self) -> str:
-        """Return the axis that grows with the number of processes, "" without one."""
-        return self.data[0] if self.data else ""
+        """Return the axis that grows with the number of processes."""
+        return self.data[0]
 
     @property
     def names_in_code(self) -> str:
@@ -62,7 +68,7 @@ class Axes:
     @property
     def sizes_in_code(self) -> str:
         """Return the tuple of sizes, as Python: the growing one is a variable of its name."""
-        return _tuple([_CONSTANTS.get(name, name) for name in self.sizes])
+        return _tuple([_size(name) for name in self.sizes])
 
 
 def axes(spec: RunSpec) -> Axes:
@@ -70,10 +76,8 @@ def axes(spec: RunSpec) -> Axes:
     replicas, shards = spec.data_parallel_replicate_size, spec.data_parallel_shard_size
     if replicas > 1 and spec.zero_stage > 0:
         data = {"replicate": replicas, "shard": shards}
-    elif replicas * shards > 1 or spec.zero_stage > 0:
-        data = {"data": replicas * shards}
     else:
-        data = {}
+        data = {"data": replicas * shards}
     around = {
         "pipeline": spec.pipeline_parallel_size,
         **data,
@@ -82,6 +86,10 @@ def axes(spec: RunSpec) -> Axes:
     }
     sizes = {name: size for name, size in around.items() if size > 1 or name in data}
     return Axes(sizes=sizes, data=tuple(data))
+
+
+def _size(name: str) -> str:
+    return f"settings.{_CONSTANTS[name]}" if name in _CONSTANTS else name
 
 
 def _tuple(parts: list[str]) -> str:
@@ -107,11 +115,12 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
         if size > 1
     ]
     ranks = "MODEL_RANKS" if len(of_model) > 1 else "".join(of_model)
+    of_group = [ranks] * bool(ranks) + [_CONSTANTS["shard"]] * is_hybrid
     context: dict[str, Any] = {
         "is_torchrun": True,
         "of_model": of_model,
-        "ranks_of_model": ranks,
-        "ranks_of_group": " * ".join(filter(None, [ranks, _CONSTANTS["shard"] * is_hybrid])),
+        "ranks_of_model": f"settings.{ranks}",
+        "ranks_of_group": " * ".join(f"settings.{name}" for name in of_group),
         "has_shard_axis": is_hybrid,
         "shards_replicas": is_hybrid and spec.shards_gradients,
         "offloads": spec.offloads_optimizer,
@@ -138,6 +147,7 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
     is_pipelined, is_divided = spec.pipeline_parallel_size > 1, spec.tensor_parallel_size > 1
     is_gpt2 = known is not None and known.name == "gpt2"
     fused = known.fused if known else {}
+    averages = spec.zero_stage > 0 or spec.data_parallel_size * spec.context_parallel_size > 1
     has_windows = 0 < window(spec.model_config) < spec.sequence_length
     return {
         "family": known,
@@ -146,8 +156,9 @@ def _model_parallel_context(spec: RunSpec) -> dict[str, Any]:
         # Where the sequence is divided, PyTorch's own attention computes the pieces.
         **({"flash": None} if "context" in grid.sizes else {}),
         "attention": "sdpa" if "context" in grid.sizes else attention_name(spec),
-        "owner_mesh": 'grid.mesh["shard"]' if "shard" in grid.data else "grid.batch",
-        "averages_by_hand": bool(grid.batch) and not is_sharded,
+        "owners": "shard" if "shard" in grid.data else grid.batch,
+        "averages_by_hand": averages and not is_sharded,
+        "settles": is_divided and not is_sharded,
         "autocasts": spec.precision in COMPUTE_DTYPES and not is_sharded,
         "unfuses": is_divided and has_fused_matrices(spec.model_config),
         "divides_experts": is_divided and known is not None and known.has_experts,

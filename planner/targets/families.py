@@ -46,6 +46,8 @@ class Family:
     """Positions are turned by other angles in layers with a window."""
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Linears of a layer that hold several side by side, and what those are."""
+    norms_heads: bool = False
+    """Its attention may have norms of queries and keys."""
     has_experts: bool = False
     keeps_attention_whole: bool = False
     """No tensor parallelism: the model's own plan for it leaves some of the attention undivided."""

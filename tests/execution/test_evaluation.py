@@ -85,6 +85,14 @@ def test_every_layout_evaluates_like_one_process(options: tuple[str, ...], tmp_p
         assert_evaluated(run, name.partition("@")[2])
 
 
+def test_shards_of_a_pipeline_evaluate_like_one_process(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    layout = {"data_parallel_size": 2, "pipeline_parallel_size": 2, "zero_stage": 3}
+    (run,) = launch_several(tmp_path, {"it": deep(DEEP_GPT2, **layout)}, *options).values()
+    assert_evaluated(run, "deep-gpt2")
+
+
 def test_synthetic_samples_are_held_out_too(tmp_path: Path) -> None:
     plan = with_layout(ACCUMULATED, model_config=BERT, task="masked-lm")
     options = ("--no-dropout", "--eval-every", "3")

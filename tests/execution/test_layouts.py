@@ -153,3 +153,12 @@ def test_relatives_and_mixed_precision_stay_close(tmp_path: Path) -> None:
         assert runs[name].losses == pytest.approx(reference.losses, abs=0.02)
         weights = {key: weight.float() for key, weight in runs[name].weights.items()}
         assert mean_distance(weights, reference.weights) < 0.5 * moved
+
+
+@pytest.mark.usefixtures("preloaded")
+def test_rows_that_do_not_divide_are_where_they_belong(tmp_path: Path) -> None:
+    """Neither by shards nor by the ranks of a tensor-parallel group."""
+    odd = DEEP_LLAMA | {"vocab_size": 97, "intermediate_size": 66}
+    specs = {"odd": deep(odd, **DATA, **TENSOR, zero_stage=3)}
+    (run,) = launch_several(tmp_path, specs, "--no-dropout").values()
+    assert run.losses == pytest.approx(train(odd).losses, abs=TOLERANCE, rel=0)

@@ -1,12 +1,12 @@
 """What a step changes, how it is kept and found again, and when a signal asks for that."""
 
-import argparse
 import contextlib
 import itertools
 import shutil
 import signal
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,11 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.distributed.checkpoint.state_dict as sharded
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import DeviceMesh
 
+import settings
 from data import read_tokenizer
-from model import (
-    Grid,
-    NextTokenLoss,
-    assemble,
-    build_schedule,
-    is_first,
-    save_weights,
-    whole_weights,
-)
+from model import assemble, build_schedule, is_first, next_token_loss, save_weights, whole_weights
 from settings import CHECKPOINT_BYTES, MODEL, MODEL_BYTES, fail
 
 STATE_OPTIONS = sharded.StateDictOptions(flatten_optimizer_state_dict=True)
@@ -60,8 +53,8 @@ def checkpoints(output: Path) -> dict[int, Path]:
     return dict(sorted(((int(path.name[5:]), path) for path in paths), reverse=True))
 
 
-def find_starts(args: argparse.Namespace) -> list[Path]:
-    """Return the checkpoints to continue from, the newest first: what rank 0 finds."""
+def find_starts(args: Namespace) -> list[Path]:
+    """Return the checkpoints to continue from, the newest first, after a look at the output."""
     found: list[Any] = [[]]
     if is_first():
         earlier, final = [*checkpoints(args.output).values()], args.output / "final"
@@ -80,7 +73,10 @@ def find_starts(args: argparse.Namespace) -> list[Path]:
         elif args.resume:
             print(f"there is no checkpoint in {args.output}: starting anew", flush=True)
     dist.broadcast_object_list(found)
-    return fail(found[0]) if isinstance(found[0], str) else found[0]
+    if isinstance(found[0], str):
+        fail(found[0])
+    check_output(args)
+    return found[0]
 
 
 def existing(folder: Path) -> Path:
@@ -93,7 +89,7 @@ def free_gb(folder: Path) -> float:
     return shutil.disk_usage(existing(folder)).free / 1e9
 
 
-def check_output(args: argparse.Namespace) -> None:
+def check_output(args: Namespace) -> None:
     """Refuse, before the first step, what cannot be written, or a disk too small for the plan."""
     for folder in (args.output, args.save_model or args.output):
         with agreed(f"{folder} cannot be written"):
@@ -135,7 +131,7 @@ def written(folder: Path, *, is_checkpoint: bool) -> Iterator[Path]:
         raise
 
 
-def remove_older(args: argparse.Namespace, step: int) -> None:
+def remove_older(args: Namespace, step: int) -> None:
     """Keep the newest --keep of the checkpoints up to this step."""
     if args.keep and is_first():
         earlier = [path for number, path in checkpoints(args.output).items() if number <= step]
@@ -164,7 +160,7 @@ class Stop:
         self.signal = int(largest.item())
         return self.signal
 
-    def exit(self, args: argparse.Namespace, step: int) -> int:
+    def exit(self, args: Namespace, step: int) -> int:
         """Say that the run is not finished; return the exit status of a process that ended so."""
         if is_first():
             name = signal.Signals(self.signal).name
@@ -172,29 +168,29 @@ class Stop:
         return 128 + self.signal
 
 
-def save_tokenizer(args: argparse.Namespace, folder: Path) -> None:
+def save_tokenizer(args: Namespace, folder: Path) -> None:
     """Save the tokenizer beside the model, where the run has data."""
     if is_first() and (args.data or args.dataset):
         with contextlib.suppress(SystemExit):  # tokens of files need none
             read_tokenizer(args).save_pretrained(folder)
 
 
-def deal(parameters: list[torch.Tensor], size: int) -> list[int]:
+def deal(parameters: Iterable[torch.Tensor], size: int) -> dict[torch.Tensor, int]:
     """Return which process steps each parameter, so that all have about as many elements."""
-    loads, owners = [0] * size, [0] * len(parameters)
-    for number in sorted(range(len(parameters)), key=lambda n: -parameters[n].numel()):
-        owners[number] = loads.index(min(loads))
-        loads[owners[number]] += parameters[number].numel()
+    owners, loads = {parameter: 0 for parameter in parameters}, [0] * size
+    for parameter in sorted(owners, key=torch.numel, reverse=True):
+        owners[parameter] = loads.index(min(loads))
+        loads[owners[parameter]] += parameter.numel()
     return owners
 
 
-def groups(parameters: Iterable[torch.Tensor], decay: float) -> list[dict[str, Any]]:
-    """Return AdamW's groups: of parameters on the same processes; biases and norms do not decay."""
+def groups(parameters: Any, decay: float) -> list[dict[str, Any]]:
+    """Return AdamW's groups of parameters: biases and the scales of norms do not decay."""
     apart: dict[Any, list[torch.Tensor]] = {}
     for parameter in parameters:
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        apart.setdefault((mesh, decay if parameter.ndim > 1 else 0.0), []).append(parameter)
-    found = [{"params": group, "weight_decay": each} for (_, each), group in apart.items()]
+        mesh = getattr(parameter, "device_mesh", None)  # a group is on the same processes
+        apart.setdefault((decay if parameter.ndim > 1 else 0.0, mesh), []).append(parameter)
+    found = [{"params": group, "weight_decay": each} for (each, _), group in apart.items()]
     return found or [{"params": []}]
 
 
@@ -202,27 +198,21 @@ class Training:
     """What a step changes and a checkpoint holds."""
 
     def __init__(
-        self, args: argparse.Namespace, config: Any, grid: Grid, device: torch.device
+        self, args: Namespace, config: Any, mesh: DeviceMesh, device: torch.device
     ) -> None:
-        self.model, stages = assemble(args, config, grid, device)
-        self.parameters = list(self.model.parameters())
-        self.owners = deal(self.parameters, grid.batch.size())
-        rank = grid.batch.get_local_rank()
-        pairs = zip(self.parameters, self.owners, strict=True)
-        own = (parameter for parameter, owner in pairs if owner == rank)
+        self.model, stages = assemble(args, config, mesh, device)
+        self.owners = deal(self.model.parameters(), mesh["data"].size())
+        rank = mesh["data"].get_local_rank()
+        own = (parameter for parameter, owner in self.owners.items() if owner == rank)
         parameters = groups(own, args.weight_decay)
         self.optimizer = torch.optim.AdamW(parameters, betas=(0.9, args.beta2), fused=True)
-        self.grid = grid
-        self.device = device
+        self.mesh, self.device = mesh, device
         self.step, self.norm = 0, 0.0  # the gradient's, before it was clipped
-        self.loss = NextTokenLoss()
-        self.stages = stages
-        several = args.batch_size // (args.micro_batch_size * grid.data_size)
-        self.schedule = build_schedule(
-            stages, self.loss, args, config.hidden_size, several, grid, device
-        )
-        self.has_head = any(stage.head is not None for stage in stages)
-        self.has_embeddings = any(stage.embeddings is not None for stage in stages)
+        given = (args, stages, next_token_loss, mesh, device)
+        several = args.batch_size // (args.micro_batch_size * mesh["data"].size())
+        self.schedule = build_schedule(*given, several)
+        # Of what it evaluates at once it keeps all logits: few micro-batches, then.
+        self.evaluation = build_schedule(*given, len(settings.LAYERS_PER_STAGE))
 
     def state(self) -> dict[str, Any]:
         """Return this process's parts of the state, under the names of the whole model."""
@@ -239,18 +229,13 @@ class Training:
         """Continue from a checkpoint, of any layout in which the matrices have the same names."""
         state = self.state()
         dcp.load(state, checkpoint_id=folder)
-        sharded.set_state_dict(
-            self.model,
-            self.optimizer,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-            options=STATE_OPTIONS,
-        )
+        parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimizer"]}
+        sharded.set_state_dict(self.model, self.optimizer, **parts, options=STATE_OPTIONS)
         self.step = int(state["step"])
 
-    def save_model(self, args: argparse.Namespace, folder: Path) -> None:
+    def save_model(self, args: Namespace, folder: Path) -> None:
         """Write the whole weights as safetensors from rank 0."""
-        _, *others = self.grid.mesh.get_coordinate()
+        _, *others = self.mesh.get_coordinate()
         keeps = not any(others)  # of each stage one process
         with written(folder, is_checkpoint=False) as partial:
             dtype = getattr(torch, args.save_dtype)
@@ -275,7 +260,7 @@ def resume(training: Training, starts: list[Path]) -> None:
                 print(f"{error}; continuing from {following}", flush=True)
 
 
-def save_at_last(training: Training, args: argparse.Namespace, stop: Stop) -> int:
+def save_at_last(training: Training, args: Namespace, stop: Stop) -> int:
     """Save the model: where that fails elsewhere, and again every minute; return the status."""
     asked = args.save_model or args.output / "final"
     spare = Path(tempfile.gettempdir()) / str(asked.absolute()).strip("/").replace("/", "-")

@@ -1,6 +1,5 @@
 """Samples in training order: tokens of files, text packed into sequences, or synthetic tokens."""
 
-import argparse
 import contextlib
 import datetime
 import functools
@@ -8,6 +7,7 @@ import itertools
 import math
 import os
 import signal
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,11 +88,7 @@ def outlive(worker: int) -> None:
 
 
 def batches(
-    samples: Samples,
-    args: argparse.Namespace,
-    device: torch.device,
-    span: range,
-    share: tuple[int, int],
+    samples: Samples, args: Namespace, device: torch.device, span: range, share: tuple[int, int]
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield this process's part of a span of micro-batches, which workers read ahead."""
     rank, size = share
@@ -126,7 +122,7 @@ def usable(what: Any) -> Iterator[None]:
         fail(f"{what} has no rows" if "corresponds to no data" in said else f"{what}: {said}")
 
 
-def load(args: argparse.Namespace, path: Path | None, split: str, vocabulary: int) -> Any:
+def load(args: Namespace, path: Path | None, split: str, vocabulary: int) -> Any:
     """Return the rows of local files, or of a split of the Hub's dataset."""
     from datasets import load_dataset
 
@@ -148,7 +144,7 @@ def load(args: argparse.Namespace, path: Path | None, split: str, vocabulary: in
         return load_dataset(name, config or None, split=split, data_files=files)
 
 
-def packed(args: argparse.Namespace, texts: Any) -> Any:
+def packed(args: Namespace, texts: Any) -> Any:
     """Return rows of --length tokens, one text after the other; they are cached."""
     if isinstance(texts, Tokens):
         return texts
@@ -173,7 +169,7 @@ def packed(args: argparse.Namespace, texts: Any) -> Any:
         return texts.map(pack, **options)
 
 
-def hold_out(args: argparse.Namespace, texts: Any, vocabulary: int) -> tuple[Any, Any]:
+def hold_out(args: Namespace, texts: Any, vocabulary: int) -> tuple[Any, Any]:
     """Return what to train on, and what to evaluate on, if anything."""
     if not args.eval_every:
         return texts, None
@@ -200,12 +196,10 @@ def first_on_node() -> Iterator[None]:
     dist.destroy_process_group(group)
 
 
-def read_samples(
-    args: argparse.Namespace, vocabulary: int, share: tuple[int, int]
-) -> tuple[Samples, Samples | None]:
+def read_samples(args: Namespace, vocabulary: int) -> tuple[Samples, Samples | None]:
     """Return what is trained on, and what is evaluated on, if anything."""
     if not args.data and not args.dataset:
-        others = argparse.Namespace(length=args.length, seed=args.seed + 1)
+        others = Namespace(length=args.length, seed=args.seed + 1)
         held_out = Samples(None, vocabulary, others, args.batch_size)
         samples = Samples(None, vocabulary, args)
         return samples, held_out if args.eval_every else None
@@ -226,7 +220,7 @@ def read_samples(
     return samples, Samples(others, vocabulary, args, len(others))
 
 
-def read_tokenizer(args: argparse.Namespace) -> Any:
+def read_tokenizer(args: Namespace) -> Any:
     """Return the tokenizer of --tokenizer, or of the model."""
     name, revision = (args.tokenizer, "main") if args.tokenizer else (args.model, args.revision)
     with reading(name):

@@ -1,18 +1,20 @@
 """The model: how it is built or loaded, divided, and saved as safetensors."""
 
-import argparse
+import functools
 import itertools
+from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint.state_dict as sharded
 import transformers
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import Schedule1F1B
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -21,18 +23,11 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from settings import (
-    HERE,
-    LAYERS_PER_STAGE,
-    MODEL_OPTIONS,
-    MODEL_RANKS,
-    PIPELINE_PARALLEL_SIZE,
-    TENSOR_PARALLEL_SIZE,
-    reading,
-)
+import settings
+from settings import HERE, MODEL_OPTIONS, reading
 
 
-def read_config(args: argparse.Namespace) -> Any:
+def read_config(args: Namespace) -> Any:
     """Return the model's configuration; random weights take theirs from config.json."""
     source = str(HERE) if args.init == "random" else args.model
     with reading(source):
@@ -43,7 +38,7 @@ def read_config(args: argparse.Namespace) -> Any:
     return config
 
 
-def build_model(args: argparse.Namespace, config: Any) -> Any:
+def build_model(args: Namespace, config: Any) -> Any:
     """Return the model with pretrained weights, or random ones that depend on the seed alone."""
     auto = transformers.AutoModelForCausalLM
     torch.manual_seed(args.seed)
@@ -54,38 +49,12 @@ def build_model(args: argparse.Namespace, config: Any) -> Any:
         return auto.from_pretrained(args.model, config=config, **options).train()
 
 
-class Grid:
-    """The processes by what they share; the last axis joins those with the fastest links."""
-
-    def __init__(self, device: torch.device) -> None:
-        data = dist.get_world_size() // MODEL_RANKS
-        self.mesh = init_device_mesh(
-            device.type,
-            (PIPELINE_PARALLEL_SIZE, data, TENSOR_PARALLEL_SIZE),
-            mesh_dim_names=("pipeline", "data", "tensor"),
-        )
-        self.batch = self.mesh["data"]
-        """Processes with the same parameters, each with its part of the batch."""
-        place = self.mesh.get_coordinate()
-        self.data_size, self.data_rank = data, place[1]
-
-
-def divide_norms(attention: Any, mesh: DeviceMesh) -> None:
-    """Let norms of queries and keys see the heads of this process alone, with what is of those."""
-
-    def take(_: Any, inputs: Any, __: Any) -> Any:
-        return DTensor.from_local(inputs[0], mesh, (Shard(2),), run_check=False)
-
-    def give(_: Any, output: Any, __: Any) -> Any:
-        return output.to_local()
-
-    for name, norm in attention.named_children():
-        if "norm" in name:
-            is_of_all = norm.weight.numel() > attention.head_dim
-            placement = Shard(0) if is_of_all else Replicate()
-            weight = distribute_tensor(norm.weight, mesh, (placement,), src_data_rank=None)
-            norm.weight = torch.nn.Parameter(weight)
-            distribute_module(norm, mesh, None, take, give)
+def arrange(device: torch.device) -> DeviceMesh:
+    """Return the processes by what they share; the last axis joins those with the fastest links."""
+    data = dist.get_world_size() // settings.MODEL_RANKS
+    sizes = (settings.PIPELINE_PARALLEL_SIZE, data, settings.TENSOR_PARALLEL_SIZE)
+    names = ("pipeline", "data", "tensor")
+    return init_device_mesh(device.type, sizes, mesh_dim_names=names)
 
 
 def divide(model: Any, mesh: DeviceMesh) -> None:
@@ -107,30 +76,22 @@ def divide(model: Any, mesh: DeviceMesh) -> None:
         "model.layers.*.mlp": enter,
         "lm_head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
     }
-    layers = model.model.layers
     # The model's own plan names its matrices.
     for name, style in model.config.base_model_tp_plan.items():
         if style.startswith(("colwise", "rowwise")):
             plan[f"model.{name}"] = columns if style.startswith("colwise") else rows
-    for layer in layers:
-        divide_norms(layer.self_attn, mesh)
     parallelize_module(model, mesh, plan)
 
 
-def keep_own_rows(table: DTensor) -> None:
+def keep_own_rows(model: Any) -> None:
     """Have only this process's rows of a table's gradient stay: DTensor computes all of them."""
 
-    def cut(gradient: Any) -> Any:
+    def cut(table: DTensor, gradient: DTensor) -> DTensor:
         return gradient.redistribute(placements=table.placements).clone()
 
-    table.register_hook(cut)
-
-
-def settle(model: Any) -> None:
-    """Sum the gradients of which each process has a part, such as those of norms."""
-    for parameter in model.parameters():
-        if isinstance(parameter.grad, DTensor):
-            parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding) and isinstance(module.weight, DTensor):
+            module.weight.register_hook(functools.partial(cut, module.weight))
 
 
 class Stage(torch.nn.Module):
@@ -139,9 +100,9 @@ class Stage(torch.nn.Module):
     def __init__(self, model: Any, number: int, length: int) -> None:
         super().__init__()
         self.length = length
-        self.number = number
-        last = sum(LAYERS_PER_STAGE[: number + 1])
-        first = last - LAYERS_PER_STAGE[number]
+        self.number, self.width = number, model.config.hidden_size
+        last = sum(settings.LAYERS_PER_STAGE[: number + 1])
+        first = last - settings.LAYERS_PER_STAGE[number]
         trunk = model.model
         self.layers = trunk.layers[first:last]
         self.embeddings = trunk.embed_tokens if first == 0 else None
@@ -153,20 +114,16 @@ class Stage(torch.nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the hidden states after the layers, of tokens or of hidden states; or the logits."""
         with torch.autocast(hidden.device.type, dtype=torch.bfloat16):
-            return self.compute(hidden)
-
-    def compute(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Do what `forward` says, in the precision that it sets."""
-        places = torch.arange(self.length, device=hidden.device)[None]
-        mask = None  # without padding the kernels are told to be causal
-        if self.embeddings is not None:
-            hidden = self.embeddings(hidden)
-        rotary = self.rotary_emb(hidden, places)
-        for layer in self.layers:
-            hidden = layer(
-                hidden, attention_mask=mask, position_ids=places, position_embeddings=rotary
-            )
-        return hidden if self.head is None else self.head(hidden)
+            places = torch.arange(self.length, device=hidden.device)[None]
+            mask = None  # without padding the kernels are told to be causal
+            if self.embeddings is not None:
+                hidden = self.embeddings(hidden)
+            rotary = self.rotary_emb(hidden, places)
+            for layer in self.layers:
+                hidden = layer(
+                    hidden, attention_mask=mask, position_ids=places, position_embeddings=rotary
+                )
+            return hidden if self.head is None else self.head(hidden)
 
 
 def cut(model: Any, numbers: Iterable[int], length: int) -> list[Stage]:
@@ -184,95 +141,50 @@ def cut(model: Any, numbers: Iterable[int], length: int) -> list[Stage]:
     return stages
 
 
-class NextTokenLoss:
-    """The cross-entropy of each next token given those before it, in fp32: summed, over `mean_labels`."""
-
-    def __init__(self) -> None:
-        self.mean_labels = 1.0
-
-    def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the loss of a micro-batch."""
-        predicted = logits[:, :-1].flatten(0, 1).float()
-        following = labels[:, 1:].flatten()
-        total = torch.nn.functional.cross_entropy(predicted, following, reduction="sum")
-        return total / self.mean_labels
+def next_token_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the cross-entropy of each next token given those before it, in fp32: the mean over labels."""
+    predicted = logits[:, :-1].flatten(0, 1).float()
+    return torch.nn.functional.cross_entropy(predicted, labels[:, 1:].flatten())
 
 
-def assemble(args: argparse.Namespace, config: Any, grid: Grid, device: torch.device) -> Any:
+def assemble(args: Namespace, config: Any, mesh: DeviceMesh, device: torch.device) -> Any:
     """Return the model and its stages here; only rank 0 ever holds it whole, in host memory."""
     source = build_model(args, config) if dist.get_rank() == 0 else None
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config, **MODEL_OPTIONS).train()
-    shapes = dict(model.state_dict()) | dict(model.named_buffers())
-    divide(model, grid.mesh["tensor"])
-    rank = grid.mesh.get_local_rank("pipeline")
-    numbers = range(rank, len(LAYERS_PER_STAGE), PIPELINE_PARALLEL_SIZE)
+    buffers = dict(model.named_buffers())
+    divide(model, mesh["tensor"])
+    rank = mesh.get_local_rank("pipeline")
+    numbers = range(rank, len(settings.LAYERS_PER_STAGE), settings.PIPELINE_PARALLEL_SIZE)
     stages = cut(model, numbers, args.length)
     model.to_empty(device=device)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Embedding) and isinstance(module.weight, DTensor):
-            keep_own_rows(module.weight)
-    fill(model, shapes, source, device)
+    keep_own_rows(model)
+    full = sharded.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
+    sharded.set_model_state_dict(model, source.state_dict() if source else {}, options=full)
+    # Buffers outside the state dict, such as rotary frequencies, are still empty.
+    here = dict(model.named_buffers())
+    for name, like in buffers.items():
+        whole = source.get_buffer(name) if source else torch.empty_like(like, device="cpu")
+        dist.broadcast(whole, src=0)
+        if name in here:
+            here[name].copy_(whole)
     return model, stages
 
 
-@torch.no_grad()
-def fill(model: Any, shapes: dict[str, Any], source: Any, device: torch.device) -> None:
-    """Give every process its parts of rank 0's weights, one tensor after the other."""
-    parts = dict(model.state_dict()) | dict(model.named_buffers())
-    weights = dict(source.state_dict()) | dict(source.named_buffers()) if source else {}
-    for name, like in shapes.items():
-        empty = torch.empty(like.shape, dtype=like.dtype, device=device)
-        whole = weights[name].to(device) if source else empty
-        dist.broadcast(whole, src=0)
-        part = parts.get(name)
-        if isinstance(part, DTensor):
-            placed = distribute_tensor(whole, part.device_mesh, part.placements, src_data_rank=None)
-            part.to_local().copy_(placed.to_local())
-        elif part is not None:
-            part.copy_(whole)
-
-
 def build_schedule(
-    stages: list[Stage],
-    loss: NextTokenLoss,
-    args: argparse.Namespace,
-    hidden_size: int,
-    micro_batches: int,
-    grid: Grid,
-    device: torch.device,
+    args: Namespace, stages: list[Stage], loss: Any, mesh: DeviceMesh, device: Any, several: int
 ) -> Any:
-    """Return the schedule that runs micro-batches through the stages here and elsewhere."""
-    tokens = torch.empty(args.micro_batch_size, args.length, dtype=torch.long, device="meta")
-    hidden = torch.empty(
-        args.micro_batch_size,
-        args.length,
-        hidden_size,
-        dtype=torch.float32,
-        device="meta",
-        requires_grad=True,
-    )
-    group = grid.mesh["pipeline"].get_group()
-    pieces = [
-        PipelineStage(
-            stage,
-            stage.number,
-            len(LAYERS_PER_STAGE),
-            device,
-            input_args=hidden if stage.embeddings is None else tokens,
-            output_args=hidden,
-            group=group,
-        )
-        for stage in stages
-    ]
-    return Schedule1F1B(pieces[0], micro_batches, loss)
-
-
-def gathered(part: torch.Tensor) -> torch.Tensor:
-    """Return a weight, put together where it is divided: all processes that share it call this."""
-    if isinstance(part, DTensor):  # it may wait in host memory
-        return part.detach().to(part.device_mesh.device_type).full_tensor()
-    return part.detach()
+    """Return the schedule that runs several micro-batches through the stages here and elsewhere."""
+    size, width = args.micro_batch_size, stages[0].width
+    tokens = torch.empty(size, args.length, dtype=torch.long, device="meta")
+    shape = (size, args.length, width)
+    hidden = torch.empty(shape, dtype=torch.float32, device="meta", requires_grad=True)
+    count, group = len(settings.LAYERS_PER_STAGE), mesh["pipeline"].get_group()
+    pieces = []
+    for stage in stages:
+        given = hidden if stage.embeddings is None else tokens
+        pieces.append(PipelineStage(stage, stage.number, count, device, given, hidden, group=group))
+    return Schedule1F1B(pieces[0], several, loss)
 
 
 def whole_weights(model: Any, dtype: torch.dtype, *, keeps: bool) -> dict[str, torch.Tensor]:
@@ -282,9 +194,11 @@ def whole_weights(model: Any, dtype: torch.dtype, *, keeps: bool) -> dict[str, t
         if id(part) in seen:
             continue  # a saved model holds tied weights once
         seen.add(id(part))
-        whole = gathered(part)
+        if isinstance(part, DTensor):  # it may wait in host memory
+            part = part.detach().to(part.device_mesh.device_type).full_tensor()
         if keeps:
-            weights[name] = whole.to("cpu", dtype if whole.is_floating_point() else whole.dtype)
+            kind = dtype if part.is_floating_point() else part.dtype
+            weights[name] = part.detach().to("cpu", kind)
     return weights
 
 
@@ -303,9 +217,7 @@ def send_to_first(weights: dict[str, torch.Tensor]) -> None:
                 dist.recv(weights[name], rank, group)
 
 
-def save_weights(
-    model: Any, weights: dict[str, torch.Tensor], folder: Path, dtype: torch.dtype
-) -> None:
+def save_weights(model: Any, weights: dict[str, Any], folder: Path, dtype: torch.dtype) -> None:
     """Write whole weights as transformers reads them, from rank 0: all call this."""
     send_to_first(weights)
     if not is_first():

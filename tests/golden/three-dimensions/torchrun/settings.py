@@ -1,10 +1,10 @@
 """The plan's numbers, and the command line, whose defaults they are."""
 
-import argparse
 import contextlib
 import importlib.util
 import os
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -51,9 +51,9 @@ def reading(name: str) -> Iterator[None]:
         fail(f"{name} cannot be read: {said}{access}")
 
 
-def parse_arguments(about: str | None = None) -> argparse.Namespace:
+def parse_arguments(about: str | None = None) -> Namespace:
     """Read the command line; the defaults are the plan's."""
-    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
+    parser = ArgumentParser(description=(about or "").partition("\n")[0])
     parser.error = lambda message: fail(f"{message}: --help lists the arguments")
     if os.environ.get("LOCAL_RANK", "0") != "0":
         parser.print_help = lambda file=None: None  # one process of a node does
@@ -107,7 +107,7 @@ def parse_arguments(about: str | None = None) -> argparse.Namespace:
     return args
 
 
-def check(args: argparse.Namespace) -> None:
+def check(args: Namespace) -> None:
     """Refuse what would end the run later on."""
     counts = ("steps", "length", "batch_size", "micro_batch_size")
     for name, value in vars(args).items():

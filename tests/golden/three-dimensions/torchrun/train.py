@@ -6,7 +6,6 @@ pipeline parallel 2 (1f1b), micro-batch 16 x 2 accumulation x 2 ranks = 64 seque
 Start it with launch.sh beside it.
 """
 
-import argparse
 import contextlib
 import datetime
 import gc
@@ -16,6 +15,7 @@ import math
 import os
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +26,18 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
-from checkpoints import (
-    FailedError,
-    Stop,
-    Training,
-    check_output,
-    find_starts,
-    remove_older,
-    resume,
-    save_at_last,
-)
+import settings
+from checkpoints import FailedError, Stop, Training, find_starts, remove_older, resume, save_at_last
 from data import Samples, batches, read_samples
-from model import Grid, read_config, settle
-from settings import (
-    EXPECTED_PEAK_GIB,
-    EXPECTED_TOKENS_PER_SECOND,
-    FLOPS_PER_TOKEN,
-    LAYERS_PER_STAGE,
-    MODEL,
-    MODEL_OPTIONS,
-    MODEL_RANKS,
-    PEAK_FLOPS_PER_SECOND,
-    PIPELINE_PARALLEL_SIZE,
-    SEQUENCE_LENGTH,
-    TENSOR_PARALLEL_SIZE,
-    WORLD_SIZE,
-    fail,
-    parse_arguments,
-)
+from model import arrange, read_config
+from settings import fail, parse_arguments
 
 
-def join(args: argparse.Namespace) -> torch.device:
+def join(args: Namespace) -> torch.device:
     """Join the other processes, or be a group of one; return this process's device."""
-    require_gpus(args)
+    processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if gpus < processes and not args.cpu:
+        fail(f"found {gpus} of the {processes} GPUs that this needs here; --cpu trains without")
     options: dict[str, Any] = {"timeout": datetime.timedelta(minutes=30)}  # ranks wait for loading
     if "RANK" not in os.environ:
         options |= {"store": dist.HashStore(), "rank": 0, "world_size": 1}
@@ -71,28 +50,22 @@ def join(args: argparse.Namespace) -> torch.device:
     return device
 
 
-def require_gpus(args: argparse.Namespace) -> None:
-    """End the run where this machine has fewer GPUs than processes, unless --cpu is given."""
-    processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    if gpus < processes and not args.cpu:
-        fail(f"found {gpus} of the {processes} GPUs that this needs here; --cpu trains without")
-
-
-def introduce(args: argparse.Namespace, starts: list[Path], rank: int, world_size: int) -> None:
+def introduce(args: Namespace, starts: list[Path], rank: int, world_size: int) -> None:
     """Say what training starts from, on how many of which device; end it where those do not fit."""
-    stride = args.micro_batch_size * world_size // MODEL_RANKS
-    if world_size % MODEL_RANKS or args.batch_size % stride:
+    planned = settings.WORLD_SIZE
+    stride = args.micro_batch_size * world_size // settings.MODEL_RANKS
+    if world_size % settings.MODEL_RANKS or args.batch_size % stride:
         shares = f"{args.batch_size} sequences a step, {args.micro_batch_size} at a time"
-        fail(f"{world_size} processes cannot share {shares}: the plan is for {WORLD_SIZE}")
+        fail(f"{world_size} processes cannot share {shares}: the plan is for {planned}")
     start = f"pretrained weights of {args.model}" if args.init == "pretrained" else "random weights"
     start = f"checkpoint {starts[0]}" if starts else start
     device = "CPU" if args.cpu else torch.cuda.get_device_name()
-    planned = "" if world_size == WORLD_SIZE else f" (the plan is for {WORLD_SIZE})"
+    beside = "" if world_size == planned else f" (the plan is for {planned})"
     if rank == 0:
-        print(f"starting from {start}, on {world_size} x {device}{planned}", flush=True)
+        print(f"starting from {start}, on {world_size} x {device}{beside}", flush=True)
 
 
-def learning_rate(args: argparse.Namespace, step: int) -> float:
+def learning_rate(args: Namespace, step: int) -> float:
     """Rise linearly during the warm-up, then fall to a tenth along a cosine."""
     warmup = round(args.warmup * args.steps if args.warmup < 1 else args.warmup)
     if step < warmup:
@@ -104,7 +77,7 @@ def learning_rate(args: argparse.Namespace, step: int) -> float:
 class Report:
     """Progress beside what the plan expects: a line per step, and a record wherever one is kept."""
 
-    def __init__(self, args: argparse.Namespace, flops: float, world_size: int) -> None:
+    def __init__(self, args: Namespace, flops: float, world_size: int) -> None:
         self.args, self.flops, self.world_size = args, flops, world_size
         self.board = self.run = None
         if args.tensorboard:
@@ -118,28 +91,25 @@ class Report:
         self.clock = time.perf_counter()
 
     def show(self, step: int, loss: float, norm: float) -> None:
-        """Show and record one optimizer step, timed from the call before."""
-        now = time.perf_counter()
-        speed = self.args.batch_size * self.args.length / (now - self.clock)
-        mfu = speed * self.flops / PEAK_FLOPS_PER_SECOND / self.world_size
-        self.clock, rate = now, learning_rate(self.args, step - 1)
+        """Show and record one optimizer step."""
+        seconds = time.perf_counter() - self.clock
+        speed = self.args.batch_size * self.args.length / seconds
+        mfu = speed * self.flops / settings.PEAK_FLOPS_PER_SECOND / self.world_size
+        rate = learning_rate(self.args, step - 1)
         figures = {"loss": loss, "learning_rate": rate, "gradient_norm": norm}
         figures |= {"tokens_per_second": speed, "mfu": mfu}
         line = f"loss {loss:.4f}, lr {rate:.2e}, norm {norm:.3g}, {speed:,.0f} tokens/s"
-        line += f" (plan {EXPECTED_TOKENS_PER_SECOND * self.world_size:,}), MFU {mfu:.1%}"
+        line += f" (plan {settings.EXPECTED_TOKENS_PER_SECOND * self.world_size:,}), MFU {mfu:.1%}"
         if not self.args.cpu:
             figures["peak_gib"] = peak = torch.cuda.max_memory_allocated() / 2**30
             figures["reserved_gib"] = torch.cuda.max_memory_reserved() / 2**30
-            line += f", peak {peak:.2f} GiB on rank 0 (plan {EXPECTED_PEAK_GIB:.2f} on the fullest)"
-        self.record(step, line, figures)
+            line += f", peak {peak:.2f} GiB on rank 0"
+            line += f" (plan {settings.EXPECTED_PEAK_GIB:.2f} on the fullest)"
+        self.record(step, figures, line)
 
-    def evaluated(self, step: int, metrics: dict[str, float]) -> None:
-        """Show and record an evaluation, whose time is none of the next step's."""
-        self.record(step, ", ".join(f"{name} {of:.4f}" for name, of in metrics.items()), metrics)
-        self.clock = time.perf_counter()
-
-    def record(self, step: int, line: str, figures: dict[str, float]) -> None:
-        """Print a line, and write figures to whatever keeps them."""
+    def record(self, step: int, figures: dict[str, float], line: str = "") -> None:
+        """Print figures, and write them to whatever keeps them; the next step is timed from here."""
+        line = line or ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
         print(f"step {step}/{self.args.steps}: {line}", flush=True)
         if self.args.log:
             sizes = {"tokens_per_step": self.args.batch_size * self.args.length}
@@ -151,24 +121,25 @@ class Report:
                 self.board.add_scalar(f"train/{name}", value, step)
         if self.run:
             self.run.log(figures, step=step)
+        self.clock = time.perf_counter()
 
 
-def flops_per_token(args: argparse.Namespace, config: Any) -> float:
+def flops_per_token(args: Namespace, config: Any) -> float:
     """Return the plan's number; of another model 6 N + 12 layers x width x length."""
-    flops: float = FLOPS_PER_TOKEN
-    if args.model == MODEL and args.length == SEQUENCE_LENGTH:
+    flops: float = settings.FLOPS_PER_TOKEN
+    if args.model == settings.MODEL and args.length == settings.SEQUENCE_LENGTH:
         return flops
     text = config.get_text_config()
     attention = 12 * text.num_hidden_layers * text.hidden_size
-    if args.model != MODEL:
+    if args.model != settings.MODEL:
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(config)
         matrices = sum(each.numel() for each in model.parameters() if each.ndim > 1)
-        flops = 6 * matrices + attention * SEQUENCE_LENGTH
-    return flops + attention * (args.length - SEQUENCE_LENGTH)
+        flops = 6 * matrices + attention * settings.SEQUENCE_LENGTH
+    return flops + attention * (args.length - settings.SEQUENCE_LENGTH)
 
 
-def profiler(args: argparse.Namespace, rank: int) -> Any:
+def profiler(args: Namespace, rank: int) -> Any:
     """Return what writes a trace of the third to fifth step, or does nothing."""
     if not args.profile:
         return contextlib.nullcontext()
@@ -184,15 +155,14 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def average_gradients(model: Any, mesh: DeviceMesh) -> None:
+def reduce_gradients(model: Any, mesh: DeviceMesh) -> None:
     """Average the gradients over the processes with the same parameters."""
-    handles = []
     for parameter in model.parameters():
+        if isinstance(parameter.grad, DTensor):  # of norms, say, each process has a part
+            parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
         gradient = local(parameter.grad)
         gradient /= mesh.size()
-        handles.append(dist.all_reduce(gradient, group=mesh.get_group(), async_op=True))
-    for handle in handles:
-        handle.wait()
+        dist.all_reduce(gradient, group=mesh.get_group())
 
 
 def clip(model: Any, most: float, device: torch.device) -> float:
@@ -202,7 +172,7 @@ def clip(model: Any, most: float, device: torch.device) -> float:
     """
     total = torch.zeros((), device=device)
     for parameter in model.parameters():
-        copies = dist.get_world_size() // PIPELINE_PARALLEL_SIZE
+        copies = dist.get_world_size() // settings.PIPELINE_PARALLEL_SIZE
         if isinstance(parameter, DTensor):
             sizes = zip(parameter.device_mesh.shape, parameter.placements, strict=True)
             copies //= math.prod(size for size, kind in sizes if not kind.is_replicate())
@@ -217,116 +187,72 @@ def clip(model: Any, most: float, device: torch.device) -> float:
     return norm.item()
 
 
-def pass_through(
-    args: argparse.Namespace, training: Training, tokens: torch.Tensor
-) -> torch.Tensor | None:
-    """Return the logits of a micro-batch on the process that has the last stage, else nothing."""
-    group = training.grid.mesh["pipeline"].get_group()
-    here, hidden, before = dist.get_rank(group), tokens, 0
-    shape = (
-        args.micro_batch_size,
-        args.length,
-        training.model.config.hidden_size,
-    )
-    for number in range(len(LAYERS_PER_STAGE)):
-        rank = number % PIPELINE_PARALLEL_SIZE
-        if here == before != rank:
-            dist.send(hidden.contiguous(), group=group, group_dst=rank)
-        if here == rank:
-            if rank != before:
-                hidden = torch.empty(shape, dtype=torch.float32, device=training.device)
-                dist.recv(hidden, group=group, group_src=before)
-            (stage,) = (stage for stage in training.stages if stage.number == number)
-            hidden = stage(hidden)
-        before = rank
-    return hidden if here == before else None
-
-
 @torch.no_grad()
 def evaluate(
-    args: argparse.Namespace, training: Training, held_out: Samples, share: tuple[int, int]
+    args: Namespace, training: Training, held_out: Samples, share: tuple[int, int]
 ) -> dict[str, float]:
     """Return the mean loss over all labels of what is held out; each process computes a part."""
     totals = torch.zeros(2, dtype=torch.double, device=training.device)
-    span = range(math.ceil(held_out.count / (args.micro_batch_size * share[1])))
-    training.loss.mean_labels = 1.0  # so a loss is a sum
+    several = len(settings.LAYERS_PER_STAGE)  # micro-batches at once
+    span = range(several * math.ceil(held_out.count / (args.micro_batch_size * share[1] * several)))
     training.model.eval()
-    for batch in batches(held_out, args, training.device, span, share):
-        tokens, labels = batch["input_ids"], batch["labels"]
-        with loss_parallel():
-            logits = pass_through(args, training, tokens)
-            if logits is not None:
-                loss = local(training.loss(logits, labels))
-                totals += torch.stack([loss.double(), (labels != -100).sum().double()])
+    following = batches(held_out, args, training.device, span, share)
+    while part := [*itertools.islice(following, several)]:
+        found = losses(training, part, training.evaluation.eval)
+        for batch, loss in zip(part, found, strict=False):  # there are none but of the last stage
+            count = (batch["labels"] != -100).sum()
+            loss = torch.where(count > 0, loss * count, 0.0)  # a mean over none is no number
+            totals += torch.stack([loss.double(), count.double()])
     training.model.train()
     dist.all_reduce(totals)
     loss, labels = totals.tolist()
     return {"eval_loss": loss / labels, "eval_perplexity": math.exp(min(loss / labels, 700.0))}
 
 
-def accumulate(
-    args: argparse.Namespace, training: Training, batches: list[dict[str, Any]]
-) -> torch.Tensor:
-    """Add up the gradients of the micro-batches; return their mean loss, 0 where there is none."""
-    losses: list[torch.Tensor] = []
+def losses(training: Training, batches: list[dict[str, Any]], run: Any) -> list[torch.Tensor]:
+    """Have a schedule step or evaluate micro-batches; return the losses that the last stage has."""
+    found: list[torch.Tensor] = []
     tokens, labels = (
         torch.cat([batch[name] for batch in batches]) for name in ("input_ids", "labels")
     )
-    inputs = (tokens,) if training.has_embeddings else ()
-    outputs = {"target": labels, "losses": losses} if training.has_head else {}
     with loss_parallel():
-        training.schedule.step(*inputs, **outputs, return_outputs=False)
-    zero = torch.zeros((), device=training.device)
-    return torch.stack([local(loss.detach()) for loss in losses]).mean() if losses else zero
+        run(tokens, target=labels, losses=found, return_outputs=False)
+    return [local(loss.detach()) for loss in found]
 
 
-def train_step(
-    args: argparse.Namespace, training: Training, batches: list[dict[str, Any]]
-) -> float:
+def train_step(args: Namespace, training: Training, batches: list[dict[str, Any]]) -> float:
     """Take one optimizer step; return the loss, averaged over the global batch."""
     model, optimizer = training.model, training.optimizer
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(args, training.step)
-    # Of each sequence all but the first token is predicted.
-    training.loss.mean_labels = args.micro_batch_size * (args.length - 1.0)
-    total = accumulate(args, training, batches)
-    settle(model)
-    average_gradients(model, training.grid.batch)
+    total = torch.zeros((), device=training.device)
+    for loss in losses(training, batches, training.schedule.step):
+        total += loss / len(batches)
+    reduce_gradients(model, training.mesh["data"])
     training.norm = clip(model, args.clip, training.device)
     optimizer.step()
-    share_parameters(training)
+    group = training.mesh["data"].get_group()
+    for parameter, owner in training.owners.items():  # each process has stepped its own
+        dist.broadcast(local(parameter.detach()), group=group, group_src=owner)
     model.zero_grad()
     training.step += 1
     dist.all_reduce(total)
-    return total.item() / (dist.get_world_size() // PIPELINE_PARALLEL_SIZE)
+    return total.item() / (dist.get_world_size() // settings.PIPELINE_PARALLEL_SIZE)
 
 
-@torch.no_grad()
-def share_parameters(training: Training) -> None:
-    """Give every process the parameters that another one has stepped."""
-    group = training.grid.batch.get_group()
-    handles = [
-        dist.broadcast(local(parameter), group=group, group_src=owner, async_op=True)
-        for parameter, owner in zip(training.parameters, training.owners, strict=True)
-    ]
-    for handle in handles:
-        handle.wait()
-
-
-def train(args: argparse.Namespace, device: torch.device) -> int:
+def train(args: Namespace, device: torch.device) -> int:
     """Take the steps that are left, save the model; return the exit status."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     starts = find_starts(args)
     introduce(args, starts, rank, world_size)
-    check_output(args)
     config = read_config(args)
-    dtype = str(config.dtype or MODEL_OPTIONS["dtype"]).removeprefix("torch.")
+    dtype = str(config.dtype or settings.MODEL_OPTIONS["dtype"]).removeprefix("torch.")
     args.save_dtype = args.save_dtype or dtype
     flops = flops_per_token(args, config)
-    grid = Grid(device)
-    share = (grid.data_rank, grid.data_size)
-    samples, held_out = read_samples(args, config.vocab_size, share)
-    training = Training(args, config, grid, device)
+    mesh = arrange(device)
+    share = (mesh["data"].get_local_rank(), mesh["data"].size())
+    samples, held_out = read_samples(args, config.vocab_size)
+    training = Training(args, config, mesh, device)
     resume(training, starts)
     report = Report(args, flops, world_size) if rank == 0 else None
     stop = Stop(device)
@@ -337,7 +263,7 @@ def train(args: argparse.Namespace, device: torch.device) -> int:
         while training.step < args.steps and not stop.signal:
             # Dropout depends on the seed, the step and the rank alone, so a resumed run repeats it.
             # Processes of a tensor-parallel group must drop the same.
-            stream = rank // TENSOR_PARALLEL_SIZE
+            stream = rank // settings.TENSOR_PARALLEL_SIZE
             torch.manual_seed((args.seed * 1_000_003 + training.step) * world_size + stream)
             loss = train_step(args, training, [*itertools.islice(following, several)])
             if report:
@@ -345,7 +271,7 @@ def train(args: argparse.Namespace, device: torch.device) -> int:
             if held_out and (training.step % args.eval_every == 0 or training.step == args.steps):
                 metrics = evaluate(args, training, held_out, share)
                 if report:
-                    report.evaluated(training.step, metrics)
+                    report.record(training.step, metrics)
             if profile:
                 profile.step()
             is_due = args.save_every and training.step % args.save_every == 0

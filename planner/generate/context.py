@@ -89,7 +89,8 @@ def common_context(spec: RunSpec) -> dict[str, Any]:
         "starts_from_weights": starts_from_weights(spec),
         "from_random": from_random(spec),
         "learning_rates": {each: hyperparameters(spec, each).learning_rate for each in (0.5, 1, 2)},
-        "divided_by": weights_divided_by(spec),
+        # No process has the weights whole.
+        "divides_weights": not spec.adapters and bool(spec.shards_gradients or spec.divides_model),
         "has_fused_matrices": has_fused_matrices(spec.model_config),
         "needs_scaler": spec.precision == "fp16-mixed",
         "auto_class": task.auto_class,
@@ -240,13 +241,6 @@ def _processes(spec: RunSpec) -> dict[str, Any]:
         "can_grow": spec.data_parallel_size > 1 or spec.zero_stage > 0,
         "group_ranks": spec.world_size // (replicas if replicas > 1 else spec.data_parallel_size),
     }
-
-
-def weights_divided_by(spec: RunSpec) -> str:
-    """Return which library the weights are divided by, so that no process has them whole, "" if none."""
-    if spec.adapters:
-        return ""
-    return "torch" if spec.shards_gradients or spec.divides_model else ""
 
 
 _FLASH: Mapping[int, Mapping[str, str]] = MappingProxyType(

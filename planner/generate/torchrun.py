@@ -1,14 +1,12 @@
 """PyTorch alone, started by torchrun: every strategy that PyTorch has. Which parts its script has, and the words in them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from planner.core.frozen import frozen
 from planner.generate.context import (
     COMPUTE_DTYPES,
     attention_name,
-    weights_divided_by,
 )
 from planner.generate.run_spec import RunSpec
 from planner.generate.target import PLAIN, Target
@@ -117,14 +115,12 @@ def script_context(spec: RunSpec) -> dict[str, Any]:
     ranks = "MODEL_RANKS" if len(of_model) > 1 else "".join(of_model)
     of_group = [ranks] * bool(ranks) + [_CONSTANTS["shard"]] * is_hybrid
     context: dict[str, Any] = {
-        "is_torchrun": True,
         "of_model": of_model,
         "ranks_of_model": f"settings.{ranks}",
         "ranks_of_group": " * ".join(f"settings.{name}" for name in of_group),
         "has_shard_axis": is_hybrid,
         "shards_replicas": is_hybrid and spec.shards_gradients,
         "offloads": spec.offloads_optimizer,
-        "divided_by": weights_divided_by(replace(spec, framework="torch")),
         "training_part": "torchrun/data_parallel/training",
         "model_parts": _data_parallel_parts(spec),
     }

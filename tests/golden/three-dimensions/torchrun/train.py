@@ -92,8 +92,8 @@ class Report:
 
     def show(self, step: int, loss: float, norm: float) -> None:
         """Show and record one optimizer step."""
-        seconds = time.perf_counter() - self.clock
-        speed = self.args.batch_size * self.args.length / seconds
+        now = time.perf_counter()
+        speed = self.args.batch_size * self.args.length / (now - self.clock)
         mfu = speed * self.flops / settings.PEAK_FLOPS_PER_SECOND / self.world_size
         rate = learning_rate(self.args, step - 1)
         figures = {"loss": loss, "learning_rate": rate, "gradient_norm": norm}

@@ -118,6 +118,7 @@ def test_a_race_is_judged_by_runs_to_the_end(
     monkeypatch.setattr(measured, "version", lambda name: f"of {name}")
     turns = line("pp-4", 50.0, ("pp-4", 1.2)) + line("ddp", 70.0, ("ddp", 1.1))
     turns += line("pp-4", 9.0, ("pp-4", 1.0), turn=2) + line("pp-4", 9.0, ("pp-4", 0.9), turn=3)
+    turns += line("ddp", 9.0, ("ddp", 1.1), turn=2) + line("ddp", 9.0, ("ddp", 1.2), turn=3)
     (tmp_path / "lines").write_text(turns + line("race", 30.0, ("pp-4", 1.3), ("ddp", 1.2)))
     measured.write_races(tmp_path / "lines")
     (found,) = measured.raced()

@@ -123,20 +123,25 @@ class Raced:
     raced: int
     winner: str
     seconds: float
-    steps: Mapping[str, float]
-    """By layout, the median of its turns."""
+    steps: Mapping[str, Mapping[int, float]]
+    """By layout and turn."""
     seconds_of_all: float
     """Of one turn of each."""
 
     @property
     def fastest(self) -> str:
-        """Return the layout with the least median of all that were run to the end."""
-        return min(self.steps, key=self.steps.__getitem__)
+        """Return the layout that the winner is furthest behind, the winner where it is behind none."""
+        return max((self.winner, *self.steps), key=self._behind)
 
     @property
     def behind(self) -> float:
-        """Return by which share the winner's step is longer than the fastest's, both of runs to the end."""
-        return self.steps[self.winner] / self.steps[self.fastest] - 1
+        """Return by which share the winner's step is longer than the fastest's."""
+        return self._behind(self.fastest)
+
+    def _behind(self, other: str) -> float:
+        """Return by which share the winner's step is longer, in the median of the turns of both: a slow minute is of both."""
+        own, theirs = self.steps[self.winner], self.steps[other]
+        return median(own[turn] / theirs[turn] for turn in own if turn in theirs) - 1
 
 
 def raced() -> Iterator[Raced]:
@@ -144,10 +149,9 @@ def raced() -> Iterator[Raced]:
     found = tomllib.loads(RACES.read_text()) if RACES.exists() else {}
     for wire, model, number, winner, seconds in found.get("race_rows", ()):
         runs = [row[2:] for row in found["run_rows"] if row[:2] == [wire, model]]
-        steps = {
-            name: median(row[-1] for row in runs if row[0] == name)
-            for name in dict.fromkeys(row[0] for row in runs)
-        }
+        steps: dict[str, dict[int, float]] = {}
+        for name, turn, *_, step in runs:
+            steps.setdefault(name, {})[turn] = step
         once = sum(row[2] for row in runs if row[1] == 1)
         yield Raced(wire, model, number, winner, seconds, steps, once)
 

@@ -167,7 +167,8 @@ def assemble(args: Namespace, config: Any, mesh: DeviceMesh, device: torch.devic
         whole = source.get_buffer(name) if source else torch.empty_like(like, device="cpu")
         dist.broadcast(whole, src=0)
         if name in here:
-            here[name].copy_(whole)
+            part = here[name]  # a DTensor where its module is divided
+            (part.to_local() if isinstance(part, DTensor) else part).copy_(whole)
     return model, stages
 
 

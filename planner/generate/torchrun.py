@@ -34,6 +34,10 @@ _CONSTANTS = {
 """What the script calls the size of an axis that does not grow with the processes."""
 
 
+_LONGEST_TUPLE = 88
+"""Characters, beside its indent and the name it is given, in a line of a formatted script."""
+
+
 @frozen
 class Axes:
     """Sizes by name, outermost first, in the order in which the planner numbers ranks."""
@@ -91,7 +95,9 @@ def _size(name: str) -> str:
 
 
 def _tuple(parts: list[str]) -> str:
-    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    line = f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    inner = "".join(f"        {part},\n" for part in parts)
+    return line if len(line) <= _LONGEST_TUPLE else f"(\n{inner}    )"
 
 
 def schedule(spec: RunSpec) -> Schedule:

@@ -178,7 +178,8 @@ def build_schedule(
     """Return the schedule that runs several micro-batches through the stages here and elsewhere."""
     size, width = args.micro_batch_size, stages[0].width
     tokens = torch.empty(size, args.length, dtype=torch.long, device="meta")
-    shape = (size, args.length, width)
+    length = args.length
+    shape = (size, length, width)
     hidden = torch.empty(shape, dtype=torch.float32, device="meta", requires_grad=True)
     count, group = len(settings.LAYERS_PER_STAGE), mesh["pipeline"].get_group()
     pieces = []

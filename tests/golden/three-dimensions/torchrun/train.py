@@ -54,8 +54,7 @@ def introduce(args: Namespace, starts: list[Path], rank: int, world_size: int) -
     """Say what training starts from, on how many of which device; end it where those do not fit."""
     planned = settings.WORLD_SIZE
     stride = args.micro_batch_size * world_size // settings.MODEL_RANKS
-    group = settings.MODEL_RANKS
-    if world_size % group or args.batch_size % stride:
+    if world_size % settings.MODEL_RANKS or args.batch_size % stride:
         shares = f"{args.batch_size} sequences a step, {args.micro_batch_size} at a time"
         fail(f"{world_size} processes cannot share {shares}: the plan is for {planned}")
     start = f"pretrained weights of {args.model}" if args.init == "pretrained" else "random weights"

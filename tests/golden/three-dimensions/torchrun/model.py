@@ -176,10 +176,9 @@ def build_schedule(
     args: Namespace, stages: list[Stage], loss: Any, mesh: DeviceMesh, device: Any, several: int
 ) -> Any:
     """Return the schedule that runs several micro-batches through the stages here and elsewhere."""
-    size, width = args.micro_batch_size, stages[0].width
-    tokens = torch.empty(size, args.length, dtype=torch.long, device="meta")
+    tokens = torch.empty(args.micro_batch_size, args.length, dtype=torch.long, device="meta")
     length = args.length
-    shape = (size, length, width)
+    shape = (args.micro_batch_size, length, stages[0].width)
     hidden = torch.empty(shape, dtype=torch.float32, device="meta", requires_grad=True)
     count, group = len(settings.LAYERS_PER_STAGE), mesh["pipeline"].get_group()
     pieces = []

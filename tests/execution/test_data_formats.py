@@ -41,7 +41,7 @@ def read(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def of(*arguments: object) -> tuple[Any, Any]:
         named = ("--tokenizer", tokenizer, *arguments)
         monkeypatch.setattr("sys.argv", ["train.py", *map(str, named)])
-        samples: tuple[Any, Any] = script.read_samples(script.parse_arguments(), VOCABULARY, (0, 1))
+        samples: tuple[Any, Any] = script.read_samples(script.parse_arguments(), VOCABULARY)
         return samples
 
     return of

@@ -125,6 +125,10 @@ def test_a_race_is_judged_by_runs_to_the_end(
     assert (found.winner, found.fastest, found.raced) == ("ddp", "pp-4", 3)
     assert found.behind == pytest.approx(0.1)
     assert (found.seconds, found.seconds_of_all) == (30.0, 120.0)
+    others = (tmp_path / "lines").read_text().replace("llama", "wide-gpt")
+    (tmp_path / "others").write_text(others)
+    measured.write_races(tmp_path / "others")
+    assert [each.model for each in measured.raced()] == ["llama", "wide-gpt"]
 
 
 def test_the_races_are_what_was_measured(request: pytest.FixtureRequest) -> None:

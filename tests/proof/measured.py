@@ -73,9 +73,13 @@ def steps_of(file: Path) -> Mapping[str, list[float]]:
 
 
 def write_races(file: Path) -> None:
-    """Write what races and runs to the end took and showed."""
+    """Write what races and runs to the end took and showed, beside those of other wires and models written before."""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    races, runs = [], []
+    again, before = {(line["wire"], line["model"]) for line in lines}, _written_races()
+    races, runs = (
+        [row for row in before.get(f"{name}_rows", ()) if (*row[:2],) not in again]
+        for name in ("race", "run")
+    )
     for line in sorted(lines, key=_place):
         place, took = [line["wire"], line["model"]], round(line["seconds"], 1)
         timed = [each for each in line["plans"] if each["step"]]
@@ -90,6 +94,10 @@ def write_races(file: Path) -> None:
         text += f"{name}_columns = {json.dumps(list(columns))}\n{name}_rows = [\n"
         text += "".join(f"  {json.dumps(row)},\n" for row in rows) + "]\n"
     RACES.write_text(text)
+
+
+def _written_races() -> dict[str, Any]:
+    return tomllib.loads(RACES.read_text()) if RACES.exists() else {}
 
 
 def steps_of_layouts(lines: Iterable[Mapping[str, Any]]) -> Mapping[str, float]:
@@ -146,7 +154,7 @@ class Raced:
 
 def raced() -> Iterator[Raced]:
     """Yield the races that were measured."""
-    found = tomllib.loads(RACES.read_text()) if RACES.exists() else {}
+    found = _written_races()
     for wire, model, number, winner, seconds in found.get("race_rows", ()):
         runs = [row[2:] for row in found["run_rows"] if row[:2] == [wire, model]]
         steps: dict[str, dict[int, float]] = {}

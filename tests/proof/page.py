@@ -84,7 +84,8 @@ def races_table(raced: Sequence[Raced]) -> Iterator[str]:
     spent, whole = (
         sum(getattr(each, name) for each in raced) for name in ("seconds", "seconds_of_all")
     )
-    yield f"| all | | | {right} of {len(raced)} right | | | {_times(spent, whole)} |"
+    label = f"measured: {len(raced)} of {len(WIRES) * len(SUBJECTS)}"
+    yield f"| {label} | | | {right} of {len(raced)} right | | | {_times(spent, whole)} |"
 
 
 def _times(seconds: float, of_all: float) -> str:

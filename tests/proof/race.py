@@ -1,6 +1,7 @@
 """Race the layouts of each wire and model, and run each to the end, the close ones three times: `python -m proof.race`, as root.
 
-What is done is not done again: each race and each layout is a line of races.jsonl in --folder.
+What is done is not done again: each race and each layout is a line of races.jsonl in --folder; nor what
+data/measurements has.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from planner.race.rounds import FAILED, OPEN, Race, Standing, run_all
 from planner.race.ways import Here
 from proof.__main__ import PLANNER, lines_of
 from proof.jobs import LOCAL, RUNS, SUBJECTS, Run, write_models
-from proof.measured import FOLDER, RACE, machine_name, steps_of_layouts, write_races
+from proof.measured import FOLDER, RACE, machine_name, raced, steps_of_layouts, write_races
 from proof.wires import WIRES, environment, move_to
 
 _MOST = 4
@@ -48,11 +49,14 @@ def main(words: Sequence[str] | None = None) -> None:
     write_models(args.folder / "models")
     os.environ.update(environment("lo"))
     wanted = [run for run in RUNS if run.wire.name in args.wires and run.layout not in LOCAL]
+    written = {(each.wire, each.model) for each in raced()}
     for wire, found in groupby(wanted, key=lambda run: run.wire):
         runs = list(found)
         _write_plans(args.folder, runs)
         move_to(wire)
         for subject in args.subjects:
+            if (wire.name, subject) in written:
+                continue
             plans = args.folder / "races" / wire.name / subject
             _race_and_run(plans, args.folder / "races.jsonl")
     if args.write:

@@ -24,8 +24,8 @@ from web.drawing import (
     text,
 )
 
-_HEIGHT = 196
-_TOP, _BOTTOM = 14, 168
+_HEIGHT = 176
+_TOP, _BOTTOM = 14, 148
 """Between which points lie; the axis of memory is below."""
 _LEFT_PERCENT, _RIGHT_PERCENT = 10.0, 97.0
 _NEAR = 2.0
@@ -47,15 +47,16 @@ class Point:
     is_chosen: bool = False
 
     @property
-    def figures(self) -> str:
-        """Return what tells it from points of the same family."""
-        memory, step = self.candidate.memory, self.candidate.step_time
-        return f"{format_bytes(memory.reserved_bytes)}, {format_seconds(step.step_seconds)}"
+    def memory(self) -> str:
+        """Return what a GPU holds, which tells it from points of the same family."""
+        return format_bytes(self.candidate.memory.reserved_bytes)
 
     @property
     def title(self) -> str:
         """Return what the point is, in words."""
-        return f"{self.candidate.strategy.family} on {format_gpus(self.gpus)}: {self.figures}"
+        step = format_seconds(self.candidate.step_time.step_seconds)
+        family = self.candidate.strategy.family
+        return f"{family} on {format_gpus(self.gpus)}: {self.memory}, {step}"
 
 
 def beaten_by(candidate: Candidate, chosen: Candidate) -> bool:

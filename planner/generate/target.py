@@ -36,14 +36,3 @@ class Target:
 
 SHARED: Mapping[str, str] = MappingProxyType({"../launcher.py": "common/launcher.py"})
 """What starts train.py by torchrun, beside the folders of all targets that do."""
-
-PLAIN: Mapping[str, str] = MappingProxyType(
-    {
-        **{
-            f"{name}.py": f"plain/{name}.py"
-            for name in ("settings", "data", "model", "checkpoints")
-        },
-        **SHARED,
-    }
-)
-"""File name to template, of what every script with its own loop needs."""

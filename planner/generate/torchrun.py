@@ -9,7 +9,7 @@ from planner.generate.context import (
     attention_name,
 )
 from planner.generate.run_spec import RunSpec
-from planner.generate.target import PLAIN, Target
+from planner.generate.target import SHARED, Target
 from planner.parallel.pipeline_schedules import SCHEDULES, Schedule
 from planner.targets.families import (
     Family,
@@ -228,7 +228,11 @@ TARGET = Target(
     summary="PyTorch alone; the loop is in `train.py`, the plan's numbers are in `settings.py` beside it.",
     templates={
         "train.py": "torchrun/train.py",
-        **PLAIN,
+        "settings.py": "plain/settings.py",
+        "data.py": "plain/data.py",
+        "model.py": "plain/model.py",
+        "checkpoints.py": "plain/checkpoints.py",
+        **SHARED,
         "launch.sh": "torchrun/launch.sh",
         "config.json": "common/config.json",
         "requirements.txt": "torchrun/requirements.txt",

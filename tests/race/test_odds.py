@@ -4,18 +4,23 @@ from statistics import median
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from proof.measured import table
 
 from planner.catalog.choice import leads
 from planner.race.odds import (
     FEWEST,
     OPEN,
+    STARTS_APART,
     better_half,
     interval,
     is_behind,
+    is_within_starts,
     may_gain,
     odds_of_lead,
 )
 
+_SPREAD_OF_FIVE = 2.326
+"""Expected difference between the largest and the least of five normal numbers, in standard deviations."""
 FEW = st.lists(st.floats(1e-3, 1e3), max_size=4)
 SECONDS = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=60)
 
@@ -53,6 +58,27 @@ def test_who_is_behind_has_a_median_above_the_best(seconds: list[float], best: f
         assert median(seconds) > best
     assert not is_behind([], best)
     assert is_behind(seconds, best) is is_behind([2 * each for each in seconds], 2 * best)
+
+
+def test_starts_are_as_far_apart_as_the_proof_on_cores_found_them() -> None:
+    found = table()
+    rows = (dict(zip(found["columns"], row, strict=True)) for row in found["rows"])
+    apart = [
+        (row["high_s"] - row["low_s"]) / row["step_s"] / _SPREAD_OF_FIVE
+        for row in rows
+        if row["repetitions"] == 5
+    ]
+    assert median(apart) == pytest.approx(STARTS_APART, abs=5e-4)
+
+
+def test_more_starts_tell_closer_plans_apart_and_gpus_need_one() -> None:
+    assert [is_within_starts(1.07, 1.0, starts, on_cpus=True) for starts in (1, 2, 3)] == [
+        True,
+        False,
+        False,
+    ]
+    assert [is_within_starts(1.04, 1.0, starts, on_cpus=True) for starts in (1, 2)] == [True, True]
+    assert not is_within_starts(1.0, 1.0, 1, on_cpus=False)
 
 
 def test_two_steps_far_behind_are_enough() -> None:

@@ -146,8 +146,10 @@ _FOUND: tuple[Cells, ...] = (
 def _figures(one: Plan, other: Plan) -> tuple[ComparedRow, ...]:
     differences = {
         "memory of a GPU": memory_difference(other.chosen, one.chosen),
+        "headroom": _more(_left_bytes(one), _left_bytes(other), format_bytes),
         "step": format_pace(_step(other), _step(one)),
         "tokens/s": _share(_speed(other), _speed(one)),
+        "MFU": _more(_mfu(one), _mfu(other), lambda share: f"{100 * share:.1f} points"),
         "GPU time of a step": _share(_gpu_seconds(other), _gpu_seconds(one)),
     }
     rows = _rows(_FIGURES, one, other)
@@ -163,8 +165,16 @@ def _speed(plan: Plan) -> float:
     return float(plan.chosen.step_time.tokens_per_second_per_gpu) * plan.job.cluster.world_size
 
 
+def _mfu(plan: Plan) -> float:
+    return float(plan.chosen.step_time.model_flops_utilization)
+
+
+def _left_bytes(plan: Plan) -> float:
+    return plan.job.usable_bytes - float(plan.chosen.memory.reserved_bytes)
+
+
 def _headroom(plan: Plan) -> str:
-    left = plan.job.usable_bytes - float(plan.chosen.memory.reserved_bytes)
+    left = _left_bytes(plan)
     return format_bytes(left) if left >= 0 else f"{format_bytes(-left)} too much"
 
 
@@ -178,7 +188,7 @@ _FIGURES: tuple[Cells, ...] = (
     ("headroom", _headroom),
     ("step", lambda plan: format_seconds(_step(plan))),
     ("tokens/s", lambda plan: format_count(_speed(plan))),
-    ("MFU", lambda plan: format_fraction(plan.chosen.step_time.model_flops_utilization)),
+    ("MFU", lambda plan: format_fraction(_mfu(plan))),
     ("GPU time of a step", lambda plan: format_seconds(_gpu_seconds(plan))),
 )
 

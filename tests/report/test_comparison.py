@@ -48,6 +48,10 @@ def test_rows_say_both_values_and_the_difference(one: Plan, other: Plan) -> None
     assert found["What was asked"]["framework"].differs
     assert not found["What was asked"]["model"].differs
     assert "whole run" in found["What it takes"]
+    figures = {name: row for name, row in found["What it takes"].items() if row.differs}
+    assert [name for name, row in figures.items() if not row.difference] == []
+    assert figures["MFU"].difference.partition(" ")[2] in {"points more", "points less"}
+    assert figures["headroom"].difference.endswith(("GiB more", "GiB less"))
 
 
 def test_every_term_that_one_of_them_has_is_a_row(one: Plan, other: Plan) -> None:

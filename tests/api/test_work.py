@@ -105,6 +105,25 @@ def test_a_process_that_plans_imports_nothing_of_the_server() -> None:
     assert not imported & {"api.work", "fastapi", "limits", "redis", "structlog"}
 
 
+def test_a_process_gives_back_what_a_search_has_freed() -> None:
+    held = "int(open('/proc/self/statm').read().split()[1]) * 4096"
+    last_is_kept = (
+        "__import__('sys').__dict__.setdefault('kept', [b'1' * 65_000 for _ in range(4_000)][-1])"
+    )
+
+    async def ask() -> tuple[int, ...]:
+        work = Work(Settings(processes=1))
+        return tuple(
+            [
+                (await work.outcome(eval, said)).result
+                for said in (held, last_is_kept, f"{held} + 0")
+            ]
+        )
+
+    before, _, after = anyio.run(ask)
+    assert after - before < 50 * 2**20
+
+
 def test_a_process_that_took_too_long_is_ended() -> None:
     async def ask() -> tuple[int, Outcome, Outcome]:
         hurried = Work(Settings(processes=1, deadline_seconds=5))

@@ -148,9 +148,13 @@ ATTACKS: Mapping[str, Mapping[Attack, int]] = {
     "aborted-body": {aborted_body: 8},
     "odd-keys": {odd_keys: 8},
     "killing": {killing: 2},
+    "3-batches": {slow_batch: 3},
+    "5-batches": {slow_batch: 5},
     "crowd": {deepseek: 12, slow_batch: 5},
 }
 """Each with the number of attackers at once; nobody attacks a service that begins."""
+VISITED = frozenset({"leaving", "3-batches", "5-batches", "crowd"})
+"""Attacks beside which a visitor asks for small plans, and is to wait no longer than may be."""
 STARTS = 5
 
 
@@ -202,7 +206,7 @@ def _withstands(name: str, seconds: float) -> bool:
 
 
 def _attacked(name: str, port: int, pid: int, bare: int, seconds: float) -> bool:
-    if name == "crowd":
+    if name in VISITED:
         _is_fair("before", _visited(port, time.monotonic() + 10))
     answers: Queue[Any] = Queue()
     end = time.monotonic() + seconds
@@ -215,7 +219,7 @@ def _attacked(name: str, port: int, pid: int, bare: int, seconds: float) -> bool
         attacker.start()
     visits: Queue[list[float]] = Queue()
     visitor = Process(target=_visit, args=(port, end, visits))
-    if name == "crowd":
+    if name in VISITED:
         visitor.start()
     delays, of_bare, most_bytes = [], [], 0
     while time.monotonic() < end:
@@ -238,7 +242,7 @@ def _attacked(name: str, port: int, pid: int, bare: int, seconds: float) -> bool
         flush=True,
     )
     is_documented = all(isinstance(each, str) or each in DOCUMENTED for each in said)
-    is_fair = name != "crowd" or _is_fair("in it", visits.get(timeout=300))
+    is_fair = name not in VISITED or _is_fair("in it", visits.get(timeout=300))
     return _p99(delays) <= LARGEST_P99_SECONDS and is_documented and is_fair
 
 

@@ -95,7 +95,7 @@ test-smoke: $(VENV)/torch.stamp
 
 # In an environment of its own, of some 8 GB: the newest release of each package that the files import, whatever pyproject.toml pins.
 NEWEST := $(VENV)/newest
-NEWEST_PACKAGES := transformers accelerate peft bitsandbytes datasets liger-kernel torchao trl addict omegaconf ray[train] megatron-core
+NEWEST_PACKAGES = $(shell $(PYTHON) -c 'import re, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(re.match(r"[\w\[\]-]+", each)[0] for each in extras["test-torch"] if "trainplan" not in each))')
 NEWEST_TESTS := test_parity.py test_deepspeed.py test_trainer.py test_lora.py test_finetuners_read.py
 
 test-newest: $(VENV)/base.stamp

@@ -340,4 +340,14 @@ def test_a_pattern_judges_each_file_and_the_worst_is_its_status(pull: Pull) -> N
     assert (pull.folder.parent / "report-0.xml").exists()
     (comment,) = pull.api.mine()
     assert "| sequence length | 1,024 | 512 |" in comment
-    assert pull.run(file="none/*.json").returncode == 2
+    ended = pull.run(file="none/*.json")
+    assert (ended.returncode, pull.status) == (2, "status=2\n")
+    assert "::error title=planner check::no file matches none/*.json" in ended.stdout
+
+
+def test_a_pattern_of_folders_reaches_any_depth(pull: Pull) -> None:
+    files = {f"plans/{name}.json": plan() for name in ("a", "b/c", "b/d/e")}
+    pull.opened(files, files)
+    assert pull.run(file="plans/**/*.json", sarif="new/folder/plan.sarif").returncode == 0
+    written = sorted(path.name for path in (pull.folder / "new" / "folder").iterdir())
+    assert written == ["plan-0.sarif", "plan-1.sarif", "plan-2.sarif"]

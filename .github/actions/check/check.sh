@@ -2,10 +2,22 @@
 # Judge FILE, say so in the step's summary, and keep one comment at the pull request.
 set -euo pipefail
 
-# A pattern stands for every file that it matches: each is judged and commented on by itself, the worst status is theirs.
+# A text as a workflow command takes it: in one line, which begins none of its own.
+escaped() {
+  local text=${1//'%'/%25}
+  text=${text//$'\r'/%0D}
+  printf '%s' "${text//$'\n'/%0A}"
+}
+
+# A pattern stands for every file that it matches, ** for folders at any depth: each is judged and commented on by itself, the worst status is theirs.
 if [[ ! -e $FILE && $FILE == *[*?[]* ]]; then
+  shopt -s globstar
   mapfile -t files < <(compgen -G "$FILE" | sort)
-  ((${#files[@]})) || { echo "::error title=planner check::no file matches the pattern" && exit 2; }
+  if ((!${#files[@]})); then
+    echo "::error title=planner check::no file matches $(escaped "$FILE")"
+    echo "status=2" >>"$GITHUB_OUTPUT"
+    exit 2
+  fi
   worst=0
   for number in "${!files[@]}"; do
     status=0
@@ -39,6 +51,10 @@ base_file() {
 }
 
 check() {
+  local report
+  for report in "$SARIF" "$JUNIT"; do
+    [[ $report != */* ]] || mkdir -p -- "${report%/*}/"
+  done
   local arguments=(--format=github "--write=markdown=$work/check.md" "--write=json=$work/check.json")
   [[ -z $MAX_MEMORY ]] || arguments+=("--max-memory=$MAX_MEMORY")
   [[ -z $MAX_STEP ]] || arguments+=("--max-step=$MAX_STEP")
@@ -49,13 +65,6 @@ check() {
   [[ -z $JUNIT ]] || arguments+=("--write=junit=$JUNIT")
   [[ ! -s $work/base ]] || arguments+=(--baseline=- "--max-growth=$MAX_GROWTH")
   "${PLANNER:-$RUNNER_TEMP/planner/bin/planner}" check "${arguments[@]}" -- "$FILE" <"$work/base"
-}
-
-# A text as a workflow command takes it: in one line, which begins none of its own.
-escaped() {
-  local text=${1//'%'/%25}
-  text=${text//$'\r'/%0D}
-  printf '%s' "${text//$'\n'/%0A}"
 }
 
 # One call of the API. The token goes through a file of ours: the list of processes shows arguments.

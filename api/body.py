@@ -28,6 +28,7 @@ from planner.request.wire import WireModel
 LARGEST_BODY_BYTES = 2**20
 LARGEST_BATCH_BYTES = 2**24
 _JSON, _JSON_LINES = "application/json", "application/jsonl"
+_A_REQUEST = 'send one JSON object, such as {"model": "gpt2"}'
 _LINES = {_JSON_LINES, "application/x-ndjson", "application/ndjson", "application/json-lines"}
 
 
@@ -54,6 +55,10 @@ class CheckRequest(WireModel):
     model: ModelRequest | None = None
     cluster: ClusterRequest | None = None
     sequence_length: int | None = Field(default=None, ge=1, le=2**24)
+
+
+class MalformedError(PlannerError):
+    """A body, or a line of a batch, is no JSON."""
 
 
 class TooLargeError(PlannerError):
@@ -130,7 +135,7 @@ def parse_check_request(body: bytes) -> CheckRequest:
     """Return the request to check configurations that a body holds.
 
     Raises:
-        HTTPException: the body is not JSON.
+        MalformedError: the body is not JSON.
         InvalidRequestError: it is JSON, but not of the contract; with every problem at once.
     """
     asked = read_wire(CheckRequest, body, 'send {"files": [{"name": "ds.json", "text": "..."}]}')
@@ -151,13 +156,13 @@ def read_wire(model: type[Wire], body: bytes, hint: str) -> Wire:
         hint: what to send.
 
     Raises:
-        HTTPException: the body is not JSON.
+        MalformedError: the body is not JSON.
         InvalidRequestError: it is JSON, but not of the contract; with every problem at once.
     """
     try:
-        return model.model_validate(_json(body))
+        return model.model_validate(_json(body, hint))
     except RecursionError:
-        raise _malformed("it is nested too deeply") from None
+        raise _malformed("it is nested too deeply", hint) from None
     except ValidationError as error:
         details = error.errors(include_url=False)
         details.sort(key=lambda detail: detail["type"] != "extra_forbidden")
@@ -169,14 +174,14 @@ def read_request(body: bytes) -> Request:
     """Return the request that a body holds.
 
     Raises:
-        HTTPException: the body is not JSON.
+        MalformedError: the body is not JSON.
         InvalidRequestError: it is JSON, but not of the contract; with every problem at once.
     """
-    payload = _json(body)
+    payload = _json(body, _A_REQUEST)
     try:
         return parse_request(payload)
     except RecursionError:
-        raise _malformed("it is nested too deeply") from None
+        raise _malformed("it is nested too deeply", _A_REQUEST) from None
 
 
 def _content_type(http: requests.Request) -> str:
@@ -212,12 +217,12 @@ def _section(model: type[WireModel], path: list[str]) -> type[WireModel]:
     return model
 
 
-def _json(body: bytes) -> Any:
+def _json(body: bytes, hint: str) -> Any:
     try:
         return parse_json(body)
     except ValueError as error:
-        raise _malformed(str(error)) from None
+        raise _malformed(str(error), hint) from None
 
 
-def _malformed(reason: str) -> HTTPException:
-    return HTTPException(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {reason}")
+def _malformed(reason: str, hint: str) -> MalformedError:
+    return MalformedError(f"the body is not JSON: {reason}", hint)

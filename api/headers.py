@@ -1,6 +1,7 @@
 """Headers that every answer carries, answers that a client has already, and bodies that nobody read."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -69,6 +70,35 @@ class Unread:
             await send(message)
 
         await self.app(scope, receive_and_note, send_and_close)
+
+
+class Tagged:
+    """Gives what a GET is answered, whole and untagged, a tag of its content: a weak one, as it may be compressed later."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and hold the head of its answer until the body is known."""
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self.app(scope, receive, send)
+            return
+        held: Message | None = None
+
+        async def send_tagged(message: Message) -> None:
+            nonlocal held
+            if message["type"] == "http.response.start":
+                held = message
+                return
+            if held is not None:
+                headers = MutableHeaders(scope=held)
+                if held["status"] == HTTPStatus.OK and not message.get("more_body", False):
+                    headers.setdefault("ETag", f'W/"{sha256(message["body"]).hexdigest()}"')
+                await send(held)
+                held = None
+            await send(message)
+
+        await self.app(scope, receive, send_tagged)
 
 
 class KnownAnswers:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from starlette.exceptions import HTTPException
-
 from api.body import TopologyRequest, parse_check_request, read_request, read_wire
 from api.fields import described_by_field, urn_of
 from planner import answers
@@ -161,9 +159,6 @@ def _line(job: Callable[[bytes, str], Reply], line: bytes, token: str) -> bytes:
         return job(line, token).body
     except PlannerError as error:
         return refused_line(line, error)
-    except HTTPException as error:
-        hint = 'one JSON object a line, such as {"model": "gpt2"}'
-        return refused_line(line, InvalidInputError(str(error.detail), hint=hint))
 
 
 def _files(body: bytes, token: str) -> Mapping[str, str]:

@@ -63,7 +63,7 @@ class Later:
         """Begin to plan; return the job's name, and what is known of it.
 
         Raises:
-            HTTPException: the body is not JSON.
+            MalformedError: the body is not JSON.
             InvalidRequestError: it is JSON, but not of the contract.
             TooBusyError: as many go on as may.
         """

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import body, description, jobs, logs
 from api.access import FOR_ALL, Access, admitted
-from api.headers import SECURITY_HEADERS, UNKEPT, KnownAnswers, SecurityHeaders, Unread
+from api.headers import SECURITY_HEADERS, UNKEPT, KnownAnswers, SecurityHeaders, Tagged, Unread
 from api.lanes import is_small
 from api.later import Later
 from api.metrics import Metrics
@@ -157,9 +157,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(part.router)
     if HAS_PAGES:
         pages.mount(app)
+    app.add_middleware(Tagged)
     app.add_middleware(KnownAnswers)
     app.add_middleware(GZipMiddleware)
-    app.add_middleware(SecurityHeaders)
     if settings.origins:
         headers = ("Authorization", "Content-Type", "X-API-Key", "X-HF-Token")
         app.add_middleware(
@@ -169,6 +169,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             allow_headers=headers,
             expose_headers=("ETag", "Location", "Retry-After", "X-Request-ID"),
         )
+    app.add_middleware(SecurityHeaders)
     app.add_middleware(TrustedHosts, trusted=settings.trusted_hosts)
     app.add_middleware(Unread)
     app.state.open_requests = set()

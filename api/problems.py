@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from api import access
-from api.body import TooLargeError
+from api.body import MalformedError, TooLargeError
 from api.fields import by_field, described_by_field, urn_of, words_of
 from api.headers import SECURITY_HEADERS, UNKEPT
 from api.jobs import to_json
@@ -35,6 +35,7 @@ from planner.core.errors import Problem as CoreProblem
 
 STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
     PlannerError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    MalformedError: HTTPStatus.BAD_REQUEST,
     ModelNotFoundError: HTTPStatus.NOT_FOUND,
     ModelAccessError: HTTPStatus.FORBIDDEN,
     HubUnreachableError: HTTPStatus.BAD_GATEWAY,
@@ -48,6 +49,10 @@ STATUSES: Mapping[type[PlannerError], HTTPStatus] = {
 """The nearest class of an error decides."""
 
 _EXAMPLES: Mapping[int, PlannerError] = {
+    HTTPStatus.BAD_REQUEST: MalformedError(
+        "the body is not JSON: Expecting value: line 1 column 1 (char 0)",
+        'send one JSON object, such as {"model": "gpt2"}',
+    ),
     HTTPStatus.UNAUTHORIZED: access.KeyMissingError(
         "this service asks for a key", "send it as Authorization: Bearer KEY"
     ),
@@ -84,6 +89,10 @@ _EXAMPLES: Mapping[int, PlannerError] = {
     HTTPStatus.GATEWAY_TIMEOUT: TookTooLongError("no answer within 20 s", "ask for fewer GPUs"),
 }
 """For the description: one of each status."""
+
+_HAS_JOBS = "/v1/suggest"
+"""What jobs take, too."""
+_AS_A_JOB = "; as a job (POST /v1/jobs) it may take minutes"
 
 _CLIENT_LEFT = 499
 """No status of HTTP: what logs call a client that left."""
@@ -225,13 +234,14 @@ def example_problem(status: int) -> dict[str, Any]:
 
 
 def _planner_problem(path: str, status: int, error: PlannerError) -> Problem:
+    is_late = isinstance(error, TookTooLongError) and path == _HAS_JOBS
     return Problem(
         type=urn_of(error),
         title=" ".join(words_of(error)).capitalize(),
         status=status,
         detail=by_field(error.message),
         instance=path,
-        hint=by_field(error.hint),
+        hint=by_field(error.hint) + (_AS_A_JOB if is_late else ""),
         field=error.field,
         errors=[ErrorItem(**described_by_field(asdict(each))) for each in problems_of(error)],
     )

@@ -270,7 +270,15 @@ def test_body_that_is_no_json_is_a_bad_request(client: TestClient, body: bytes) 
     answer = client.post("/v1/suggest", content=body)
     assert answer.status_code == 400
     assert answer.headers["content-type"] == PROBLEM
-    assert answer.json()["detail"].startswith("the body is not JSON")
+    said = answer.json()
+    assert said["detail"].startswith("the body is not JSON")
+    assert (said["type"], said["errors"][0]["hint"]) == ("urn:planner:malformed", said["hint"])
+    line = client.post("/v1/suggest/batch", content=body.replace(b"\n", b" ")).text
+    if line:  # an empty one is none
+        told = json.loads(line)["error"]
+        assert [told[key] for key in ("type", "message", "hint")] == [
+            said[key] for key in ("type", "detail", "hint")
+        ]
 
 
 def test_nesting_that_only_the_message_cannot_show_is_a_bad_request(

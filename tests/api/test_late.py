@@ -59,6 +59,7 @@ def test_the_best_so_far_is_in_the_problem_as_it_is_described(client: TestClient
         "no answer within 20 s: 1 of 4 numbers of GPUs were looked at; the best so far is 8 GPUs"
     )
     assert [option["gpus"] for option in said["best_so_far"]["options"]] == [8]
+    assert said["hint"].endswith("as a job (POST /v1/jobs) it may take minutes")
     assert "etag" not in answer.headers
     validate_as_described(client, said)
 

@@ -88,6 +88,7 @@ def test_pages_of_named_origins_may_ask() -> None:
     asks = {"origin": "https://wiki.example", "access-control-request-method": "POST"}
     allowed = client_of(origins=["https://wiki.example"]).options("/v1/suggest", headers=asks)
     assert allowed.headers["access-control-allow-origin"] == "https://wiki.example"
+    assert allowed.headers["cache-control"] == "no-cache"
     for client in (client_of(origins=["https://other.example"]), client_of()):
         refused = client.options("/v1/suggest", headers=asks)
         assert refused.status_code >= 400

@@ -588,6 +588,14 @@ def test_an_answer_that_the_client_has_is_not_sent_again(service: Service) -> No
     assert service.get("/plan?model=gpt2", {"if-none-match": '"other"'})[0] == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/docs", "/v1/gpus", "/v1/terms/ddp", "/accuracy"])
+def test_what_is_known_is_not_sent_again(service: Service, path: str) -> None:
+    status, headers, body = service.get(path)
+    assert (status, bool(body)) == (200, True)
+    again = service.get(path, {"if-none-match": headers["etag"]})
+    assert (again[0], again[2], again[1]["etag"]) == (304, b"", headers["etag"])
+
+
 def test_a_post_is_answered_whatever_its_client_has(service: Service) -> None:
     body, kind = json.dumps(GPT2).encode(), {"content-type": "application/json"}
     status, headers, answer = service.ask("POST", "/v1/suggest", body, kind)

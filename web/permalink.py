@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from markupsafe import Markup
 
@@ -184,6 +184,32 @@ def without_unknown(query: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], 
     if not left or "model" not in known:
         return ()
     return ((f"plan without {'it' if left == 1 else 'them'}", "/plan?" + urlencode(packed(known))),)
+
+
+def renamed(
+    query: Iterable[tuple[str, str]], problems: Iterable[Problem]
+) -> tuple[tuple[str, str], ...]:
+    """Return the link to the same question with each unknown field under the name that was perhaps meant."""
+    said, names = form_values(query), {}
+    for each in problems:
+        if each.field in said and not is_known(each.field) and (meant := _MEANT.match(each.hint)):
+            names[each.field] = meant[1].split(" or ")[0]
+    asked = {names.get(name, name): text for name, text in said.items()}
+    if not names or "model" not in asked or len(asked) < len(said):
+        return ()
+    if not all(map(is_known, asked)):
+        return ()
+    as_named = "/plan?" + urlencode(packed(asked))
+    return ((f"plan it with {', '.join(names.values())}", as_named),)
+
+
+def meant_pages(path: str, problems: Iterable[Problem]) -> tuple[tuple[str, str], ...]:
+    """Return the pages of a list whose names were perhaps meant, where a page of it has none of that name."""
+    hints = [each.hint for each in problems]
+    found = _MEANT.match(hints[0]) if len(hints) == 1 else None
+    kind = path.split("/")[1]
+    names = found[1].split(" or ") if found else ()
+    return tuple((f"see {name}", f"/{kind}/{quote(name)}") for name in names)
 
 
 def meant_links(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from http import HTTPStatus
 from itertools import groupby
 from operator import attrgetter
@@ -30,7 +29,14 @@ from web.jobs import (
 )
 from web.packed import LONG, packed
 from web.pages import STATIC, render
-from web.permalink import meant_links, remedy_links, ways_out, without_unknown
+from web.permalink import (
+    meant_links,
+    meant_pages,
+    remedy_links,
+    renamed,
+    ways_out,
+    without_unknown,
+)
 from web.sent import read_sent, said_by
 from web.sheet_jobs import topology_form
 from web.so_far import so_far
@@ -106,8 +112,7 @@ async def plan_page(request: Request) -> Response:
     values = form_values(said)
     if 0 < len(values) < len(said):
         return RedirectResponse("/plan?" + urlencode(packed(values)))
-    page = await _planned(request, draw_plan, str(request.base_url))
-    return HTMLResponse(page, headers=_tag(page.encode()))
+    return HTMLResponse(await _planned(request, draw_plan, str(request.base_url)))
 
 
 @router.get("/estimate")
@@ -119,15 +124,14 @@ async def estimate_part(request: Request) -> HTMLResponse:
 @router.get("/plan.json")
 async def plan_json(request: Request) -> Response:
     """Return what POST /v1/suggest answers to the same question."""
-    answer = await _planned(request, plan_as_json)
-    return Response(answer, media_type="application/json", headers=_tag(answer))
+    return Response(await _planned(request, plan_as_json), media_type="application/json")
 
 
 @router.get("/plan.zip")
 async def plan_zip(request: Request) -> Response:
     """Return the plan's files; the same question gives the same bytes."""
     archive = await _planned(request, zip_plan)
-    headers = {"Content-Disposition": 'attachment; filename="plan.zip"', **_tag(archive)}
+    headers = {"Content-Disposition": 'attachment; filename="plan.zip"'}
     return Response(archive, media_type="application/zip", headers=headers)
 
 
@@ -136,15 +140,13 @@ async def compare_page(request: Request) -> HTMLResponse:
     """Show the plans of two questions side by side, or ask for them."""
     if not request.query_params:
         return HTMLResponse(render("compare_ask.html"))
-    page = await _planned(request, draw_comparison)
-    return HTMLResponse(page, headers=_tag(page.encode()))
+    return HTMLResponse(await _planned(request, draw_comparison))
 
 
 @router.get("/compare.json")
 async def compare_json(request: Request) -> Response:
     """Return the rows of two plans side by side."""
-    answer = await _planned(request, comparison_as_json)
-    return Response(answer, media_type="application/json", headers=_tag(answer))
+    return Response(await _planned(request, comparison_as_json), media_type="application/json")
 
 
 @router.get("/rules")
@@ -212,9 +214,13 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
         "title": title,
         "problems": problems,
         "ways_out": table,
-        "remedies": remedies or (_mended(said, problems) if is_form and not table else ()),
+        "remedies": remedies,
         "labels": {},
     }
+    if is_form and not table and not remedies:
+        context["remedies"] = _mended(said, problems)
+    elif _is_of_a_list(request.url.path):
+        context["remedies"] = meant_pages(request.url.path, problems)
     if request.url.path == "/topology":
         sent = request.query_params
         return topology_form(
@@ -229,7 +235,8 @@ def error_page(request: Request, error: PlannerError, title: str) -> str | None:
 def _mended(
     said: Sequence[tuple[str, str]], problems: Sequence[Problem]
 ) -> tuple[tuple[str, str], ...]:
-    return without_unknown(said) or meant_links(said, problems)
+    unknown = (*renamed(said, problems), *without_unknown(said))
+    return unknown or meant_links(said, problems)
 
 
 def mount(app: FastAPI) -> None:
@@ -244,20 +251,18 @@ def _wants_page(request: Request) -> bool:
     path = request.url.path
     if path.startswith("/v1/") or path.endswith(".json"):
         return False
-    is_page = path in _PAGE_PATHS - {"/plan.zip"} or path.startswith(
-        tuple(f"{each}/" for each in _LISTS)
-    )
+    is_page = path in _PAGE_PATHS - {"/plan.zip"} or _is_of_a_list(path)
     return is_page or "text/html" in request.headers.get("accept", "")
+
+
+def _is_of_a_list(path: str) -> bool:
+    return path.startswith(tuple(f"{each}/" for each in _LISTS))
 
 
 async def _planned(request: Request, job: Callable[..., ResultT], *arguments: str) -> ResultT:
     query = tuple(request.query_params.multi_items())
     answer: ResultT = await request.app.state.work.run(request, job, query, *arguments)
     return answer
-
-
-def _tag(content: bytes) -> dict[str, str]:
-    return {"ETag": f'W/"{sha256(content).hexdigest()}"'}
 
 
 def _form(request: Request) -> Mapping[str, Any]:

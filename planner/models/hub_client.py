@@ -31,7 +31,7 @@ _MISSPELT = 0.75
 """How much of two names is the same, by difflib, where one is the other misspelt."""
 _OWN_CONFIG = (
     "try again when the Hub can be reached, or give the model's config.json: its path on the command"
-    " line, the object itself as `model` of a request"
+    " line, its text in the form, the object itself as `model` of a request"
 )
 
 T = TypeVar("T")

@@ -456,6 +456,8 @@ def test_nothing_fits_is_a_conflict_with_a_way_out(client: TestClient) -> None:
     query = {"model": "meta-llama/Llama-2-70b-hf", "gpu": "t4", "gpus_per_node": "2"}
     answer = client.get("/plan", params=query)
     assert answer.status_code == 409
+    assert "<title>Nothing fits: meta-llama/Llama-2-70b-hf on t4 - planner</title>" in answer.text
+    assert 'property="og:description" content="The smallest layout (' in answer.text
     alert = answer.text.partition('role="alert"')[2].partition("</div>")[0]
     assert alert.lower().count("nothing fits") == 1
     table = alert.partition("<caption>What was tried")[2]
@@ -669,6 +671,34 @@ def test_unknown_rule_is_a_page_with_a_hint(client: TestClient) -> None:
     answer = client.get("/rules/ONE09")
     assert answer.status_code == 404
     assert "did you mean ONE00" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/rules/ONE0022", "/rules/ONE002"),
+        ("/terms/zerro", "/terms/zero"),
+        ("/gpus/a1000", "/gpus/a100"),
+        ("/links/nvlnk-5", "/links/nvlink-5"),
+        ("/models/openai-community/gtp2", "/models/openai-community/gpt2"),
+    ],
+)
+def test_a_name_that_was_perhaps_meant_is_a_link_to_its_page(
+    client: TestClient, path: str, meant: str
+) -> None:
+    answer = client.get(path, headers={"accept": "text/html"})
+    assert answer.status_code in {404, 502}
+    assert f'<a href="{meant}">See {meant.split("/", 2)[2]}</a>' in answer.text
+    assert client.get(meant).status_code == 200
+
+
+def test_a_field_that_was_perhaps_meant_is_a_link_with_its_value(client: TestClient) -> None:
+    refused = client.get("/plan", params={"model": "gpt2", "gpus": "4"})
+    meant = "/plan?model=gpt2&amp;gpus_per_node=4"
+    assert f'<a fx-action href="{meant}">Plan it with gpus_per_node</a>' in refused.text
+    assert ">Plan without it</a>" in refused.text
+    taken = client.get("/plan", params={"model": "gpt2", "gpus": "4", "gpus_per_node": "2"})
+    assert "Plan it with" not in taken.text
 
 
 def test_docs_list_every_route_and_field_of_the_description(client: TestClient) -> None:

@@ -141,7 +141,8 @@ class Later:
 async def begin_job(http: Request, body: Body) -> Response:
     """Begin a plan that may take minutes; its address is in Location."""
     name, told = await http.app.state.later.begin(body)
-    return _answer(told, HTTPStatus.ACCEPTED, {"Location": f"{_PATH}/{name}"})
+    prefix = http.scope.get("root_path", "").rstrip("/")
+    return _answer(told, HTTPStatus.ACCEPTED, {"Location": f"{prefix}{_PATH}/{name}"})
 
 
 @router.get(_PATH + "/{id}", responses=answered((404, 422), Job))

@@ -200,6 +200,10 @@ def test_a_service_behind_a_proxy_says_where() -> None:
     client = TestClient(create_app(Settings(processes=0)), root_path="/planner")
     assert client.get("/planner/healthz").status_code == 200
     assert client.get("/planner/openapi.json").json()["servers"] == [{"url": "/planner"}]
+    with client:
+        begun = client.post("/planner/v1/jobs", json=GPT2).headers["location"]
+        assert begun.startswith("/planner/v1/jobs/")
+        assert client.delete(begun).status_code == 204
 
 
 def test_a_token_opens_a_model_once_and_is_kept_nowhere(

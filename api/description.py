@@ -46,6 +46,13 @@ _BODIES = (
     RaceRequest,
 )
 """That routes read by themselves."""
+_IN_A_PATH = {
+    "name": "As its list has it, in any case, or another name that is known for it.",
+    "code": "Such as ONE002.",
+    "source": "As GET /v1/accuracy lists it.",
+    "id": "As POST /v1/jobs answered it.",
+}
+"""What stands in a path, by its name."""
 _FILE = "openapi.kept"
 _IN_AN_IMAGE = Path(sys.prefix, "share", "planner")
 """Where PLANNER_CACHE_DIR is while it is built."""
@@ -108,6 +115,9 @@ def description() -> dict[str, Any]:
     for path in FOR_ALL & said["paths"].keys():
         said["paths"][path]["get"]["security"] = []
     add_words(schemas)
+    for operation in (each for methods in said["paths"].values() for each in methods.values()):
+        for part in operation.get("parameters", ()):
+            part.setdefault("description", _IN_A_PATH.get(part["name"], ""))
     add_examples(said["paths"])
     return said
 

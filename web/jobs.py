@@ -15,6 +15,7 @@ from planner.generate.archive import zip_files
 from planner.generate.write_bundle import bundle_files
 from planner.request.schema import Resolved
 from planner.request.sections import FilesRequest
+from web.described import fields_of, subjects
 from web.form import Question, read_question
 from web.moved import moved
 from web.pages import render
@@ -65,8 +66,11 @@ def draw_docs(description: bytes, base_url: str) -> str:
     """Return the page of the REST door's routes."""
     said = json.loads(description)
     schemas = said["components"]["schemas"].items()
-    fields = {name: each for name, each in schemas if "properties" in each}
-    return render("docs.html", paths=said["paths"], fields=fields, base_url=base_url)
+    shown = {name: each for name, each in schemas if "properties" in each}
+    fields = [
+        (name, each.get("description", ""), fields_of(each, shown)) for name, each in shown.items()
+    ]
+    return render("docs.html", subjects=subjects(said), fields=fields, base_url=base_url)
 
 
 def draw_comparison(query: Query) -> str:

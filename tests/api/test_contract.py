@@ -84,6 +84,9 @@ def test_every_answer_of_every_route_has_a_schema_and_an_example_of_it(
     description: dict[str, Any],
 ) -> None:
     Draft202012Validator.check_schema({"components": description["components"]})
+    for methods in description["paths"].values():
+        for operation in methods.values():
+            assert all(each["description"] for each in operation.get("parameters", ()))
     for path, methods in description["paths"].items():
         for method, route in methods.items():
             statuses = {int(status) for status in route["responses"]}

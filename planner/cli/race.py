@@ -65,13 +65,14 @@ def race(
     Plans whose order is in doubt are run until the fastest is known, or those in DIR. --launcher slurm or ssh
     starts each as a job of its own. Exits 4 where none takes a step.
     """
-    from planner.generate.folder import refuse_filled
+    from planner.generate.folder import refuse_filled, refuse_unwritable
     from planner.race.results import race_answer, race_text
     from planner.race.start import chosen_way
 
     way: Any = chosen_way(flags["launcher"], flags["hosts"])
     if out is not None:
         refuse_filled(Path(out), force=force)
+        refuse_unwritable(Path(out))
     with _scratch(way) as scratch:
         entrants, request = _entrants(model, {**flags, "launchers": way.launcher or None}, scratch)
         known = _known(output, entrants, request)
@@ -84,9 +85,11 @@ def race(
         else:
             click.echo(race_text(answer, terminal()), color=color())
             say([way.trial] if way.trial and answer["winner"] is None else [])
-        _keep(standings, answer, out, force=force)
-    if output is not None:
-        _grow(output, known, standings, is_comparable=is_comparable)
+        try:
+            _keep(standings, answer, out, force=force)
+        finally:  # a full disk for the one leaves the other
+            if output is not None:
+                _grow(output, known, standings, is_comparable=is_comparable)
     if is_stopped:
         sys.exit(_STOPPED)
     if answer["winner"] is None:

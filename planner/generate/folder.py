@@ -1,5 +1,6 @@
 """Files of a plan -> a folder on disk: all of them or none, and nothing of the user's is lost."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -61,6 +62,22 @@ def refuse_filled(folder: Path, *, force: bool) -> None:
             hint="choose another folder, or replace the plan in it with --force",
             field="out",
         )
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Refuse a folder that cannot be made: what takes minutes asks before it starts.
+
+    Raises:
+        InvalidInputError: the nearest folder above it that exists is none, or cannot be written.
+    """
+    try:
+        above = next((each for each in folder.absolute().parents if each.exists()), folder)
+        why = "" if above.is_dir() else os.strerror(errno.ENOTDIR)
+        why = why or ("" if os.access(above, os.W_OK) else os.strerror(errno.EACCES))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+    if why:
+        raise InvalidInputError(f"cannot write {str(folder)!r}: {why}", field="out")
 
 
 def _is_filled(folder: Path) -> bool:

@@ -85,7 +85,8 @@ def entrants_of_request(request: Request, most: int, folder: Path) -> tuple[Entr
     if not written:
         raise InvalidInputError(
             f"no plan of this has launch files that can be run for a few steps: {', '.join(TARGETS)} can",
-            hint="--framework torch plans for them",
+            hint="--framework torch plans for them"
+            + (", and --target must name one" if isinstance(request.files.targets, list) else ""),
         )
     return tuple(_with_names(written))
 

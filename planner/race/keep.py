@@ -1,6 +1,7 @@
 """How plans stand after a race -> the winner's files in a folder, and the runs in a machine file."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -61,9 +62,13 @@ def machine_to_grow(file: str, gpu: str, known: object) -> Machine | None:
     """Return the machine that runs are added to: of the file, else of the request; None where runs begin one.
 
     Raises:
-        InvalidInputError: the file cannot be read, or is of other GPUs.
+        InvalidInputError: the file cannot be read or written, or is of other GPUs.
     """
     path, machine = Path(file), None
+    if path.is_dir():
+        raise _refusal(f"{shown(file) or 'an empty name'} is a folder", "name a file: machine.json")
+    if not os.access(path if path.exists() else path.parent, os.W_OK) and path.parent.is_dir():
+        raise _refusal(f"{shown(file)} cannot be written", "name a file in a folder that is yours")
     if path.exists():
         machine = read_machine(file)
     elif not path.parent.is_dir():

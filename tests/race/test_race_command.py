@@ -95,6 +95,31 @@ def test_nothing_is_overwritten_unasked_and_that_is_said_before_anything_runs(
     assert result.exception.field == "out"
 
 
+def test_what_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    folder = plans(tmp_path / "plans")
+    (tmp_path / "file").write_text("")
+    result = race(folder, "--cpu", "--out", str(tmp_path / "file" / "best"))
+    assert (result.stdout, getattr(result.exception, "field", "")) == ("", "out")
+    result = race(folder, "--cpu", "--output", str(tmp_path))
+    assert (result.stdout, getattr(result.exception, "field", "")) == ("", "--output")
+    assert "is a folder" in str(result.exception)
+
+
+def test_a_winner_that_cannot_be_written_leaves_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_given: object, **_named: object) -> None:
+        raise InvalidInputError("cannot write 'best': No space left on device", field="out")
+
+    monkeypatch.setattr("planner.race.keep.write_winner", full)
+    file = tmp_path / "machine.json"
+    monkeypatch.setattr("planner.race.start.check_machine", lambda *_given, **_named: None)
+    folder, out = plans(tmp_path / "plans"), str(tmp_path / "best")
+    result = race(folder, "--out", out, "--output", str(file))
+    assert "No space left" in str(result.exception)
+    assert len(read_machine(file).runs) == 3
+
+
 def test_where_nothing_takes_a_step_it_exits_4(tmp_path: Path) -> None:
     write(tmp_path / "a", "exit 3")
     result = race(str(tmp_path), "--cpu", "--out", str(tmp_path / "out"))
@@ -204,6 +229,16 @@ def test_plans_in_doubt_are_written_and_alike_ones_once(tmp_path: Path) -> None:
     )
     assert len({each.name for each in found}) == len(found)
     assert all((each.folder / each.target / "launch.sh").is_file() for each in found)
+
+
+def test_a_target_that_cannot_be_raced_is_told_from_a_framework(tmp_path: Path) -> None:
+    for files, said in (({"targets": ["axolotl"]}, True), ({}, False)):
+        wanted = {**REQUEST, "files": files}
+        if not files:
+            wanted["recipe"] = {**REQUEST["recipe"], "framework": "megatron"}
+        with pytest.raises(InvalidInputError, match="can be run for a few steps") as caught:
+            entrants_of_request(parse_request(wanted), 4, tmp_path / str(said))
+        assert ("--target must name one" in caught.value.hint) is said
 
 
 def test_one_plan_is_raced_with_those_beside_it(tmp_path: Path) -> None:

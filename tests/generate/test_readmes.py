@@ -160,6 +160,19 @@ def test_images_are_no_sequences() -> None:
     assert "is for 256 images per step" in text
 
 
+def test_what_is_saved_beside_a_model_is_what_it_reads_with() -> None:
+    images = words(replace(SPEC, task="image-classification"), "trainer")
+    assert "model and its preprocessor are in" in images
+    assert "tokenizer are in" not in images
+    assert "model and its tokenizer are in" in words(SPEC, "trainer")
+
+
+def test_a_chat_template_without_marks_has_its_flag() -> None:
+    assert "`{% generation %}`; with any other, `--assistant_only_loss false`" in words(
+        SPEC, "trainer"
+    )
+
+
 def test_one_node_is_not_every_node() -> None:
     alone, many = (words(spec, name="launchers/README.md") for spec in (SPEC, MANY_NODES))
     assert "every node" in many

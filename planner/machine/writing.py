@@ -1,9 +1,11 @@
 """`Machine` -> JSON, without what was not measured."""
 
 import json
+import stat
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from planner.core.errors import InvalidInputError
@@ -17,19 +19,34 @@ def machine_json(machine: Machine) -> dict[str, Any]:
 
 
 def write_machine(machine: Machine, file: str | Path) -> None:
-    """Write a machine.json.
+    """Write a machine.json, whole or not at all: a full disk leaves the one that is there.
 
     Raises:
         InvalidInputError: it cannot be written.
     """
     text = json.dumps(machine_json(machine), indent=1, allow_nan=False) + "\n"
     try:
-        Path(file).write_text(text, encoding="utf-8")
+        _replace(Path(file), text)
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or error
         raise InvalidInputError(
             f"cannot write {one_line(str(file))}: {said}", field="--output"
         ) from None
+
+
+def _replace(path: Path, text: str) -> None:
+    if path.exists() and not path.is_file():  # a pipe, or /dev/stdout
+        path.write_text(text, encoding="utf-8")
+        return
+    path = path.resolve()  # what a link leads to
+    new = path.with_name(f".{path.name[:100]}.{token_hex(8)}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        if path.exists():
+            new.chmod(stat.S_IMODE(path.stat().st_mode))
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _object(part: Any) -> dict[str, Any]:

@@ -92,6 +92,8 @@ def grow(file: str, known: Machine | None, standings: Sequence[Standing]) -> int
     runs = [run for each in standings if (run := _run(each)) is not None]
     if not runs:
         return 0
+    if Path(file).is_file():  # as it is now: another race may have added to it meanwhile
+        known = read_machine(file)
     today = datetime.now(UTC).date().isoformat()
     machine = replace(machine_of_runs(unrepeated(runs, known), known), created=today)
     machine, _ = anchored(machine)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from planner.core.errors import InvalidInputError
-from planner.machine.document import VERSION
+from planner.machine.document import VERSION, Hardware, Machine
 from planner.machine.reading import LARGEST_FILE, parse_machine, read_machine
 from planner.machine.writing import machine_json, write_machine
 
@@ -173,3 +173,30 @@ def test_a_file_that_is_refused_is_named_with_the_key(tmp_path: Path) -> None:
         read_machine(file)
     assert refusal.value.message.startswith(f"{file}: memory_bytes_per_second: -1 is not between")
     assert refusal.value.field == "machine.memory_bytes_per_second"
+
+
+def test_a_disk_that_is_full_leaves_the_file_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, link = tmp_path / "machine.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    write_machine(
+        Machine(created="2026-01-02", cluster=Hardware(gpu="l40s", gpus_per_node=2)), file
+    )
+    before = file.read_text()
+
+    def full(path: Path, text: str, **_more: str) -> None:
+        path.write_bytes(text[:9].encode())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(InvalidInputError, match="No space left"):
+        write_machine(read_machine(file), link)
+    assert file.read_text() == before
+    assert {each.name for each in tmp_path.iterdir()} == {"machine.json", "link.json"}
+    monkeypatch.undo()
+    write_machine(
+        Machine(created="2026-01-03", cluster=Hardware(gpu="l40s", gpus_per_node=2)), link
+    )
+    assert link.is_symlink()
+    assert read_machine(file).created == "2026-01-03"

@@ -275,6 +275,7 @@ def test_runs_of_a_race_are_runs_of_the_machine(tmp_path: Path) -> None:
     assert of_step.peak_bytes == pytest.approx(8 * GIB)
     assert of_memory.reserved_bytes == pytest.approx(43.4 * GIB)
     assert grow(file, machine, standings) == 2
+    assert grow(file, replace(machine, runs=()), standings[:1]) == 2  # of a race that began before
     with pytest.raises(InvalidInputError, match="l40s, and the plans are of h100"):
         machine_to_grow(file, "h100-sxm-80gb", None)
 

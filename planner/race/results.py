@@ -137,7 +137,7 @@ def _sentence(answer: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]) -> 
     early = "Stopped early: " if answer["is_stopped"] else ""
     if answer["winner"] is None:
         why = _why_all(plans)
-        return f"{early}No plan took a step{f', for one reason: {why}' if why else ''}"
+        return f"{early}{'no' if early else 'No'} plan took a step{f', for one reason: {why}' if why else ''}"
     best, *others = [each for each in plans if each["step"]]
     said = f"{early}{best['name']} is the fastest"
     if not others:

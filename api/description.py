@@ -113,7 +113,10 @@ def description() -> dict[str, Any]:
     }
     said["security"] = [{}, *({name: []} for name in SCHEMES)]  # none where the service has no keys
     for path in FOR_ALL & said["paths"].keys():
-        said["paths"][path]["get"]["security"] = []
+        probe = said["paths"][path]["get"]
+        probe["security"] = []
+        for status in ("401", "429"):
+            probe["responses"].pop(status, None)
     add_words(schemas)
     for operation in (each for methods in said["paths"].values() for each in methods.values()):
         for part in operation.get("parameters", ()):

@@ -58,7 +58,8 @@ def answer_model(shape: Any) -> type[BaseModel]:
 
 def list_model(name: str, key: str, item: Any) -> type[BaseModel]:
     """Return the model of an object that holds one list."""
-    return _created(name, {key: (_wire(list.__class_getitem__(item)), ...)})
+    said = f"The {key.replace('gpus', 'GPUs')} that the planner knows."
+    return _created(name, {key: (_wire(list.__class_getitem__(item)), ...)}, said)
 
 
 @cache

@@ -1,8 +1,10 @@
 """`Machine` -> JSON, without what was not measured."""
 
+import errno
 import json
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -11,6 +13,9 @@ from typing import Any
 from planner.core.errors import InvalidInputError
 from planner.machine.document import KIND, VERSION, Machine
 from planner.machine.reading import one_line
+
+_IN_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY})
+"""Of a file that alone may be written: its folder may not, or it is mounted by itself, as into a container."""
 
 
 def machine_json(machine: Machine) -> dict[str, Any]:
@@ -45,8 +50,13 @@ def _replace(path: Path, text: str) -> None:
         if path.exists():
             new.chmod(stat.S_IMODE(path.stat().st_mode))
         new.replace(path)
+    except OSError as error:
+        if error.errno not in _IN_PLACE or not path.is_file():
+            raise
+        path.write_text(text, encoding="utf-8")
     finally:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
 
 
 def _object(part: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """machine.json is read strictly, and written as it is read."""
 
+import errno
 import json
 from copy import deepcopy
 from pathlib import Path
@@ -200,3 +201,21 @@ def test_a_disk_that_is_full_leaves_the_file_that_is_there(
     )
     assert link.is_symlink()
     assert read_machine(file).created == "2026-01-03"
+
+
+@pytest.mark.parametrize("number", [errno.EBUSY, errno.EACCES])
+def test_a_file_that_cannot_be_replaced_is_written_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(_new: Path, _path: Path) -> None:
+        raise OSError(number, "as of a file that is mounted by itself")
+
+    file = tmp_path / "machine.json"
+    file.touch()
+    machine = Machine(created="2026-01-02", cluster=Hardware(gpu="l40s", gpus_per_node=2))
+    monkeypatch.setattr(Path, "replace", refused)
+    write_machine(machine, file)
+    assert read_machine(file).created == "2026-01-02"
+    assert [*tmp_path.iterdir()] == [file]
+    with pytest.raises(InvalidInputError, match="mounted"):
+        write_machine(machine, tmp_path / "new.json")
